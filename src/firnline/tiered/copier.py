@@ -15,7 +15,7 @@ the present segment (T8). Source: spec 3.4; F1-F10, F25, F30.
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping
 from functools import partial
 from operator import attrgetter
 
@@ -33,7 +33,7 @@ from firnline.tiered.catalog.lineage_repair import LineageRepair
 from firnline.tiered.circuits import Permit, StoreUnavailable
 from firnline.tiered.coroutines import Begin, Run, Steps
 from firnline.tiered.hosted import Hosted, Services, TaskCallback, closed_from
-from firnline.tiered.lineage import first_served, segment_epochs
+from firnline.tiered.lineage import segment_epochs
 from firnline.tiered.metadata.log import HistoryUnknown
 from firnline.tiered.objects.copies import copy_segment
 from firnline.tiered.objects.verified import ToCopy, VerifiedSegment, read_verified
@@ -147,45 +147,20 @@ class Copier:
         return [SetTimer(key=key, at_ms=now_ms + QUOTA_CHECK_MS, then=partial(then, None))]
 
     def _adopt_log_start(self, now_ms: int) -> Effects:
-        """Raise the log start to that of the tier, which earlier leaders may have raised (3.4-1, X42).
-
-        Only after the metadata has been found to have all that the catalog has. Never above local records;
-        and never to their start if the metadata does not show that the tier has had the records right below
-        it: that is a loss to report, and not to act on (F28).
-        """
+        """Raise the log start to that of the tier, once the metadata has all that the catalog has."""
         hosted = self._hosted
         segments = self._services.metadata.segments(hosted.where)
         if isinstance(segments, KafkaError) or not hosted.is_tiered:
             return []
         self._has_adopted = True
-        steps = self._adopting(segments)
+        services = self._services
+        has_catalog = services.catalog is not None
+        steps = hosted.adopting(segments, services.metadata, has_catalog=has_catalog)
         try:
             next(steps)
         except StopIteration:
             return []
-        return self._services.sliced_tasks.begin(_others(steps), now_ms)
-
-    def _adopting(self, segments: Sequence[RemoteSegment]) -> Generator[None, None, None]:
-        """Find the first offset that is served, usually in the first segment; again if the log changes."""
-        hosted, log = self._hosted, self._hosted.log
-        while hosted.leads:
-            local_start, history = log.local_log_start_offset, log.epochs.entries()
-            finished = (s for s in segments if s.state == SegmentState.COPY_FINISHED)
-            first = yield from first_served(finished, history)
-            if (local_start, history) != (log.local_log_start_offset, log.epochs.entries()):
-                continue
-            if first is not None and first >= local_start:
-                first = None
-            start = local_start if first is None else first
-            metadata = self._services.metadata
-            if first is None and not hosted.was_copied(local_start - 1, metadata):
-                # The file of the leader epochs survived a crash that the log start offset did not.
-                start = hosted.lineage_start
-                if hosted.first_remote_below(start, metadata) is not None:
-                    return
-            if start > log.log_start_offset:
-                log.advance_log_start(start, is_decided=self._services.catalog is None)
-            return
+        return services.sliced_tasks.begin(_others(steps), now_ms)
 
     # ---------------------------------------------------------------------------- one segment
 

@@ -382,17 +382,42 @@ class Expiry:
 
     def _steps(self, now_ms: int) -> Steps:
         """Decide. If tiering has been disabled, everything in the tier is deleted (T49)."""
-        hosted, services = self._hosted, self._services
-        if not hosted.is_tiered:
+        if not self._hosted.is_tiered:
             return self._all_goes()
-        return decide(
-            hosted.log,
-            self._retained,
-            _AskedTier(services, hosted, now_ms, self._first_seen_ms),
-            now_ms=now_ms,
-            late_put_ms=services.settings.late_put_ms,
-            applies_limits=self._is_limit_due(now_ms),
+        return self._decide_tiered(now_ms)
+
+    def _decide_tiered(self, now_ms: int) -> Steps:
+        """Decide by the limits. First take over what a deposed leader has deleted meanwhile."""
+        hosted, services = self._hosted, self._services
+        problem = yield from self._retained.bring_up_to_date()
+        if problem is not None:
+            return problem
+        if self._begins_in_gap():
+            segments = services.metadata.segments(hosted.where)
+            if isinstance(segments, KafkaError):
+                return segments
+            has_catalog = services.catalog is not None
+            yield from hosted.adopting(segments, services.metadata, has_catalog=has_catalog)
+        tier = _AskedTier(services, hosted, now_ms, self._first_seen_ms)
+        return (
+            yield from decide(
+                hosted.log,
+                self._retained,
+                tier,
+                now_ms=now_ms,
+                late_put_ms=services.settings.late_put_ms,
+                applies_limits=self._is_limit_due(now_ms),
+            )
         )
+
+    def _begins_in_gap(self) -> bool:
+        """Whether neither the local log nor the first segment of the lineage has the log start.
+
+        Then a consumer that begins there would get an error for ever.
+        """
+        log, own = self._hosted.log, self._retained.own.rows
+        start = log.log_start_offset
+        return log.local_log_start_offset > start and not (own and own[0].base_offset <= start)
 
     def _all_goes(self) -> Steps:
         """Move the log start to that of local records, and delete all segments that are not being copied."""

@@ -6,7 +6,7 @@ new one, so that a task in progress can see that its role has ended. Source: spe
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from operator import attrgetter
@@ -31,7 +31,7 @@ from firnline.tiered.circuits import (
 )
 from firnline.tiered.coroutines import Begin, Slots
 from firnline.tiered.counters import NodeCounters, RecentTimes
-from firnline.tiered.lineage import Lineage, highest_remote, ranges, segment_epochs
+from firnline.tiered.lineage import Lineage, first_served, highest_remote, ranges, segment_epochs
 from firnline.tiered.settings import TierSettings
 from firnline.tiered.spi import (
     DamagedSegment,
@@ -39,6 +39,7 @@ from firnline.tiered.spi import (
     RemoteLogMetadata,
     RemoteSegment,
     RemoteStorage,
+    SegmentState,
 )
 
 TaskCallback = Callable[[FirnlineError | None, int], Effects]
@@ -413,6 +414,35 @@ class Hosted:
         """The first offset whose leader epoch is known; without any, the local log start offset."""
         entries = self.log.epochs.entries()
         return entries[0][1] if entries else self.log.local_log_start_offset
+
+    def adopting(
+        self, segments: Sequence[RemoteSegment], metadata: RemoteLogMetadata, *, has_catalog: bool
+    ) -> Generator[None, None, None]:
+        """Raise the log start to the first offset that `segments` serve, usually of the first one, in slices.
+
+        An earlier leader may have raised the log start, and deleted segments, before this replica heard of it
+        (3.4-1, X42). Only once the metadata has been found to have all that the catalog has. Never above
+        local records; and never to their start if the metadata does not show that the tier has had the
+        records right below it: that is a loss to report, and not to act on (F28).
+        """
+        log = self.log
+        while self.leads:
+            local_start, history = log.local_log_start_offset, log.epochs.entries()
+            finished = (s for s in segments if s.state == SegmentState.COPY_FINISHED)
+            first = yield from first_served(finished, history)
+            if (local_start, history) != (log.local_log_start_offset, log.epochs.entries()):
+                continue
+            if first is not None and first >= local_start:
+                first = None
+            start = local_start if first is None else first
+            if first is None and not self.was_copied(local_start - 1, metadata):
+                # The file of the leader epochs survived a crash that the log start offset did not.
+                start = self.lineage_start
+                if self.first_remote_below(start, metadata) is not None:
+                    return
+            if start > log.log_start_offset:
+                log.advance_log_start(start, is_decided=not has_catalog)
+            return
 
     def first_remote_below(self, offset: int, metadata: RemoteLogMetadata) -> int | None:
         """Return the first offset below `offset` of which the tier has a record, of whatever lineage.

@@ -7,6 +7,7 @@ anew reads everything from the log start on (rel-T1). Source: reliability (b), r
 from collections.abc import Sequence
 from functools import partial
 
+from firnline.base.ids import REMOTE_LOG_METADATA_TOPIC
 from firnline.metadata.delta import ClusterDelta
 from firnline.metadata.image import ClusterImage
 from firnline.sim.cluster.draw import broker_ids
@@ -117,6 +118,13 @@ class TieredCluster(FullCluster):
                     self.hosts[broker_id].start()
                     break
         return is_so
+
+    def _waits_for_operator(self, topic: str) -> bool:
+        """Whether a tiered topic misses records of the metadata, which the last replica standing has lost.
+
+        Then its replicas and readers wait where only the tier has records, and status says so (F28).
+        """
+        return self.tier.is_void and topic != REMOTE_LOG_METADATA_TOPIC
 
     def check_history(self) -> None:
         """The tier settles, and everything in it is read again from its start."""
