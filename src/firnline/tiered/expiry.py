@@ -536,10 +536,14 @@ class _AskedTier:
         return age_ms >= 2 * services.settings.metadata_consume_wait_ms
 
     def age_ms(self, segment: RemoteSegment) -> int:
-        """If the clock of the other broker is ahead, count from when this one first saw the change."""
+        """Return how long ago a change of a segment was, as far as this process can know.
+
+        At most since its start: the clock may have jumped before it. If the clock of the other broker is
+        ahead, count from when this one first saw the change.
+        """
         age_ms = self._now_ms - segment.event_timestamp_ms
         if age_ms >= 0:
-            return age_ms
+            return min(age_ms, self._now_ms - self._services.started_ms)
         change = (segment.segment_id, segment.state)
         return self._now_ms - self._first_seen_ms.setdefault(change, self._now_ms)
 

@@ -309,12 +309,14 @@ class Remover:
     ) -> bool:
         """Wait until no put of unfinished copies whose objects were deleted can be on its way any more.
 
-        The clock of the broker that deleted them may be ahead.
+        The clock of the broker that deleted them may be ahead. That of this one may have jumped before its
+        start.
         """
         begun_ms = [each.event_timestamp_ms for each in segments if each.is_abandoned]
         if begun_ms:
-            late_put_ms = self._services.settings.late_put_ms
-            self._waiting.setdefault(where, min(now_ms, max(begun_ms)) + late_put_ms)
+            services = self._services
+            since_ms = min(now_ms, max(*begun_ms, services.started_ms))
+            self._waiting.setdefault(where, since_ms + services.settings.late_put_ms)
         if now_ms < self._waiting.get(where, 0):
             return False
         self._waiting.pop(where, None)

@@ -40,6 +40,27 @@ def test_a_dangling_copy_of_our_own_last_run_is_deleted_at_once() -> None:
     assert len(data_keys(cluster)) == 5
 
 
+def test_a_clock_that_jumped_before_a_start_does_not_shorten_the_wait_for_a_late_put() -> None:
+    """rel-T13: the put arrived after what was taken for its end, and nobody looked at the segment again."""
+    cluster = Cluster()
+    node = with_a_copy_under_way(cluster)
+    (late,) = node.segments()
+    second = Node(cluster, 1, fs=node.crash(), rng=node.rng)
+    second.log.advance_high_watermark(1)
+    second.start().lead(1)
+    second.pass_time(2000)
+    assert late.segment_id in {s.segment_id for s in second.segments() if s.is_abandoned}
+    cluster.now_ms += 5 * 24 * 3_600_000
+    third = Node(cluster, 1, fs=second.crash(), rng=second.rng)
+    third.log.advance_high_watermark(1)
+    third.start().lead(2)
+    third.pass_time(2000)
+    cluster.store.put(stem_of(late) + ".index", [b"late"], size_bytes=4)
+    third.pass_time(60_000)
+    assert [s.state.name for s in third.segments()] == ["COPY_FINISHED"]
+    assert len(data_keys(cluster)) == 5
+
+
 @pytest.mark.parametrize("ahead_ms", [0, 5 * 24 * 3_600_000])
 def test_a_dangling_copy_of_a_dead_broker_is_deleted_after_its_time_by_whatever_clock(
     ahead_ms: int,
@@ -60,11 +81,14 @@ def test_a_dangling_copy_of_a_dead_broker_is_deleted_after_its_time_by_whatever_
     assert other.tier._tasks[WHERE].expiry._first_seen_ms == {}, "what is over is forgotten"
 
 
-@pytest.mark.parametrize("is_restarted", [False, True])
+@pytest.mark.parametrize(("is_restarted", "jump_ms"), [(False, 0), (True, 0), (True, 10**9)])
 def test_a_put_that_a_store_completes_after_the_topic_was_deleted_leaves_no_object(
-    *, is_restarted: bool
+    *, is_restarted: bool, jump_ms: int
 ) -> None:
-    """rel-T13: the broker was killed during the put, and nobody looks at a deleted topic again."""
+    """rel-T13: the broker was killed during the put, and nobody looks at a deleted topic again.
+
+    `jump_ms`: how far the wall clock jumps before the restart.
+    """
     cluster = Cluster()
     node = with_a_copy_under_way(cluster)
     (late,) = node.segments()
@@ -76,6 +100,7 @@ def test_a_put_that_a_store_completes_after_the_topic_was_deleted_leaves_no_obje
     other.pass_time(1_000)
     assert (other.tier.remover.pending, other.tier.problem) == (1, None), "it only waits"
     if is_restarted:
+        cluster.now_ms += jump_ms
         other = Node(cluster, 2).start()
         other.pass_time(2_000)
         metadata = other.tier.services.metadata
