@@ -1,9 +1,10 @@
-"""The PySpark data source `firnline`: a topic's tier as a table. SPARK; imports PySpark.
+"""The PySpark data source `firnline`: a topic as a table. SPARK; imports PySpark.
 
     spark.dataSource.register(FirnlineSource)          # not needed if the package is installed
     spark.read.format("firnline").option("tier.uri", "/data/tier").option("subscribe", "flights").load()
 
-Uses only the public Data Source API, no jar. Brokers are not asked: they may all be stopped.
+Uses only the public Data Source API, no jar. Brokers are asked only for what the tier does not have, and only
+if the options name them.
 """
 
 import gc

@@ -11,9 +11,11 @@ from firnline.base.errors import ConfigError
 from firnline.base.units import INT64_MAX
 from firnline.formats.transaction_index import AbortedTxn
 from firnline.records.build import NewRecord, build_batch
+from firnline.spark.brokers import fetch
 from firnline.spark.brokers.cluster import Found, Key, LiveTopic
-from firnline.spark.brokers.fetch import aborted_ranges, check_answer
+from firnline.spark.brokers.fetch import Fetched, aborted_ranges, check_answer
 from firnline.spark.frames import Frames, find_frames
+from firnline.spark.options.brokers import BrokerSettings
 from firnline.spark.options.parse import parse_options
 from firnline.spark.planning import scan
 from firnline.spark.planning.bounds import Ends, within_ends
@@ -22,7 +24,7 @@ from firnline.spark.planning.filters import Filters
 from firnline.spark.planning.live import differing
 from firnline.spark.planning.plan import TailTask, Task
 from firnline.spark.planning.scan import plan_read
-from firnline.spark.schema import CorruptSegment, DataLoss
+from firnline.spark.schema import CorruptSegment, DataLoss, ReadSettings
 from firnline.stores.memory import MemoryStore
 from tests.spark.written_tier import WrittenPartition, batches
 
@@ -273,3 +275,93 @@ def test_a_cut_whose_records_were_replaced_is_data_loss(monkeypatch: pytest.Monk
     monkeypatch.setattr(scan, "Brokers", Leader(((0, 0), (2, 50), (3, 80)), 200))
     with pytest.raises(DataLoss, match=r"unclean election.*from_offset=80"):
         plan_read(None, options)
+
+
+class Answers:
+    """A leader that answers each fetch with the next of some bytes."""
+
+    def __init__(self, *parts: Fetched) -> None:
+        self.parts = list(parts)
+
+    def __call__(self, *_: object) -> "Answers":
+        return self
+
+    def __enter__(self) -> "Answers":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def fetch(self, _offset: int) -> Fetched:
+        return self.parts.pop(0)
+
+
+def rows_from(
+    monkeypatch: pytest.MonkeyPatch,
+    *parts: Fetched,
+    keeps_aborted: bool = True,
+    decoder: str = "auto",
+) -> list[dict[str, Any]]:
+    monkeypatch.setattr(fetch, "_Leader", Answers(*parts))
+    columns = ("offset", "value", "readFrom", "segmentId", "transaction")
+    how = ReadSettings(columns, keeps_aborted=keeps_aborted, decoder=decoder)
+    found = fetch.read_tail(TASK, how, BrokerSettings("b:1"))
+    return [row for batch in found for row in batch.to_pylist()]
+
+
+def answer(data: bytes, *aborted: tuple[int, int], stable: int = -1) -> Fetched:
+    return Fetched(memoryview(data), aborted, stable)
+
+
+def test_a_flipped_byte_of_an_answer_is_an_error_and_no_row(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    data = bytearray(b"".join(batches(0, 100, epoch=5)))
+    data[-1] ^= 1
+    with pytest.raises(CorruptSegment, match=r"wrong CRC.*t-0 from its leader.*offset=90"):
+        rows_from(monkeypatch, answer(bytes(data)))
+
+
+def test_half_a_batch_is_an_error_and_not_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    [data] = batches(0, 10, epoch=5)
+    with pytest.raises(CorruptSegment, match=r"no complete batch.*offset=0"):
+        rows_from(monkeypatch, answer(data[:-1]))
+
+
+@pytest.mark.parametrize("decoder", ["numpy", "python"])
+def test_an_answer_that_begins_and_ends_elsewhere_gives_what_was_asked_for(
+    monkeypatch: pytest.MonkeyPatch, decoder: str
+) -> None:
+    """A leader sends whole batches: the first may begin below the offset, the last may end above it."""
+    first, second = b"".join(batches(0, 60, epoch=5)), b"".join(batches(50, 130, epoch=5))
+    rows = rows_from(monkeypatch, answer(first), answer(second), decoder=decoder)
+    assert [row["offset"] for row in rows] == list(range(100))
+    assert {(row["readFrom"], row["segmentId"], row["transaction"]) for row in rows} == {
+        ("broker", None, None)
+    }
+
+
+def transactional(base: int, producer: int, *, is_control: bool = False) -> bytes:
+    return bytes(
+        build_batch(
+            [NewRecord(b"k", b"v", 1)], base_offset=base, producer_id=producer, producer_epoch=0,
+            base_sequence=0, is_transactional=True, is_control=is_control, leader_epoch=5,
+        )
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("decoder", ["numpy", "python"])
+def test_aborted_records_are_left_out_or_told(
+    monkeypatch: pytest.MonkeyPatch, decoder: str
+) -> None:
+    data = transactional(0, 7) + transactional(1, 8) + transactional(2, 7, is_control=True)
+    data += transactional(3, 7) + transactional(4, 8, is_control=True)
+    rest = answer(b"".join(batches(5, 100, epoch=5)))
+    committed = rows_from(
+        monkeypatch, answer(data, (7, 0)), rest, keeps_aborted=False, decoder=decoder
+    )
+    assert [row["offset"] for row in committed][:3] == [1, 3, 5]
+    told = rows_from(monkeypatch, answer(data, (7, 0), stable=3), rest, decoder=decoder)
+    assert [(row["offset"], row["transaction"]) for row in told[:3]] == [
+        (0, "aborted"), (1, "committed"), (3, "open"),
+    ]  # fmt: skip

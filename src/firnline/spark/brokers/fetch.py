@@ -65,6 +65,8 @@ def read_tail(
                 at = _next_after_loss(task, how, at, problem)
                 continue
             frames = find_frames(fetched.data, source=task.source)
+            if not len(frames.begins):
+                raise _damage("an answer has no complete batch", task, at, size=len(fetched.data))
             check_answer(frames, task, at)
             yield from _rows(task, how, fetched, frames, at)
             at = int(frames.heads["base_offset"][-1] + frames.heads["last_offset_delta"][-1]) + 1
@@ -125,7 +127,7 @@ def check_answer(frames: Frames, task: TailTask, at: int) -> None:
     base = frames.column("base_offset")
     last = base + frames.column("last_offset_delta")
     wrong = np.flatnonzero((last < base) | (base < np.concatenate(([base[0]], last[:-1] + 1))))
-    if len(wrong) or last[0] < at:
+    if len(wrong) or last[-1] < at:  # batches below it do no harm
         number = int(wrong[0]) if len(wrong) else 0
         raise _damage("a batch is not where it belongs", task, int(base[number]), expected=at)
     if task.leader_epoch < 0:
