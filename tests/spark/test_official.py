@@ -198,7 +198,7 @@ TAILS: dict[str, tuple[str, dict[str, str]]] = {
     "both from a time": ("tail", {"subscribe": tiered_topic.HALF, "startingTimestamp": MIDDLE}),
     "both until an offset": (
         "tail",
-        {"subscribe": tiered_topic.HALF, "endingOffsets": J({tiered_topic.HALF: {"0": 205}})},
+        {"subscribe": tiered_topic.HALF, "endingOffsets": J({tiered_topic.HALF: {"0": 190}})},
     ),
     "without a tier": ("tail", {"subscribe": tiered_topic.PLAIN, "includeHeaders": "true"}),
     "a topic with a tier and one without": (

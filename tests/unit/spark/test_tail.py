@@ -267,6 +267,29 @@ def test_records_that_an_unclean_election_discarded_do_not_come_from_the_tier(
     assert plan.cut.topics["t"].partitions[0] == Bounds(0, 200, 0, 3)
 
 
+@pytest.mark.parametrize(
+    ("options", "asked", "start"),
+    [({}, [(100, 200)], 20), ({"startingOffsets": '{"t": {"0": 5}}'}, [(5, 20), (100, 200)], 5)],
+)
+def test_retention_that_goes_on_while_a_read_is_planned_is_no_data_loss_from_the_earliest(
+    monkeypatch: pytest.MonkeyPatch,
+    options: dict[str, str],
+    asked: list[tuple[int, int]],
+    start: int,
+) -> None:
+    """The leader says 0, then the catalog 20. An offset that the user names is asked for."""
+    store = MemoryStore()
+    written = WrittenPartition(store, "t")
+    written.segment(batches(0, 100, epoch=2), ((2, 0),))
+    written.publish(((2, 0),), log_start=20)
+    monkeypatch.setattr(scan, "Brokers", Leader(((2, 0),), 200))
+    given = {"tier.uri": "/t", "subscribe": "t", "kafka.bootstrap.servers": "b:1", **options}
+    plan = plan_read(store, parse_options(given))
+    found = [(t.start_offset, t.end_offset) for t in plan.tasks if isinstance(t, TailTask)]
+    assert sorted(found) == asked
+    assert plan.cut.topics["t"].partitions[0].start_offset == start
+
+
 def test_a_cut_whose_records_were_replaced_is_data_loss(monkeypatch: pytest.MonkeyPatch) -> None:
     cut = Cut({"t": TopicCut(bytes([1]) * 16, {0: Bounds(0, 100, 0, 2)})}, read_committed=False)
     options = parse_options({"kafka.bootstrap.servers": "b:1", "asOf": cut.text()})
