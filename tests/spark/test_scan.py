@@ -117,7 +117,10 @@ def test_topics_are_chosen_by_name_pattern_or_partition(tier: MemoryStore) -> No
 
 
 def test_a_missing_topic_is_named_beside_those_that_are_there(tier: MemoryStore) -> None:
-    with pytest.raises(ConfigError, match=r"no such topic.*topic=flights.*there=\['t', 'u'\]"):
+    with pytest.raises(
+        ConfigError,
+        match=r"topic=flights.*there=\['t', 'u'\].*remote.storage.enable=true.*tier flush flights",
+    ):
         read(tier, subscribe="flights")
 
 
@@ -194,10 +197,15 @@ def test_an_empty_place_is_not_taken_for_an_empty_topic() -> None:
             read(MemoryStore(), **options)
 
 
-def test_a_topic_without_segments_reads_as_empty() -> None:
+def test_a_topic_without_segments_reads_as_empty_and_the_log_says_why(
+    tier: MemoryStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    read(tier)
+    assert "no segment of" not in caplog.text
     partition = WrittenPartition(MemoryStore(), "t")
     partition.publish()
     assert read(partition.store) == []
+    assert "no segment of t-0 is in the tier; `firnline tier flush t` copies" in caplog.text
 
 
 def test_a_topic_created_anew_hides_the_old_one_of_that_name(tier: MemoryStore) -> None:
