@@ -25,19 +25,27 @@ from tests.spark.growing_tier import GrowingTier
 PARTITIONS = 3
 SEGMENT = 40  # offsets
 STARTED = "started"
-RUN_S_MAX = 3.0
+# A kill while Spark writes the first offsets leaves a temporary file. Spark then takes the checkpoint for
+# another query's, whatever the source is, and refuses it.
+_EMPTY = "spark.sql.streaming.verifyCheckpointDirectoryEmptyOnStart"
+# A start takes about so long, and so does a micro-batch.
+START_S = 12.0
+BATCH_S = 0.8
+BATCHES_MAX = 5
+GROWS_EACH_S = 0.2
 START_S_MAX = 120.0
 
 
 def stream(directory: Path, *, ends: bool) -> None:
     """Run the stream; tell when it has started. With `ends` until there is nothing new."""
-    spark = session("killed", cores=2, is_brief=True)
+    spark = session("killed", cores=2, confs={_EMPTY: "false"}, is_brief=True)
+    limit = PARTITIONS * SEGMENT * (100 if ends else 1)
     frame = (
         spark.readStream.format("firnline")
         .option("tier.uri", str(directory / "tier"))
         .option("subscribe", "t")
         .option("startingOffsets", "earliest")
-        .option("maxOffsetsPerTrigger", str(PARTITIONS * SEGMENT))
+        .option("maxOffsetsPerTrigger", str(limit))
         .option("minPartitions", "4")
         .load()
     )
@@ -55,21 +63,40 @@ def stream(directory: Path, *, ends: bool) -> None:
 
 
 def killed_once(directory: Path, tier: GrowingTier, chance: random.Random) -> int:
-    """Start the stream, let the tier grow, kill the stream; return its committed micro-batches."""
+    """Start the stream, let the tier grow, kill the stream; return its committed micro-batches.
+
+    One kill in five comes while the stream starts, the others within a micro-batch after a few others.
+    """
     log = (directory / "stream.log").open("ab")
     with log, started(directory, log) as process:
         try:
-            if chance.random() < 0.8:  # else it is killed while it starts
+            if chance.random() < 0.2:
+                grow_until(tier, chance, time.monotonic() + chance.uniform(0, START_S))
+            else:
                 wait_for_start(process)
-            until = time.monotonic() + chance.uniform(0, RUN_S_MAX)
-            while time.monotonic() < until and process.poll() is None:
-                tier.grow(SEGMENT, chance.randrange(PARTITIONS))
-                time.sleep(min(0.2, max(until - time.monotonic(), 0)))  # the writer's pace
+                wanted = committed(directory) + chance.randint(0, BATCHES_MAX)
+                deadline = time.monotonic() + START_S_MAX
+                while committed(directory) < wanted and process.poll() is None:
+                    assert time.monotonic() < deadline, "the stream makes no micro-batch"
+                    grow_until(tier, chance, time.monotonic() + GROWS_EACH_S)
+                grow_until(tier, chance, time.monotonic() + chance.uniform(0, BATCH_S))
             assert process.poll() is None, f"the stream ended by itself: {directory / 'stream.log'}"
         finally:
             os.killpg(process.pid, signal.SIGKILL)
+    return committed(directory)
+
+
+def grow_until(tier: GrowingTier, chance: random.Random, until_s: float) -> None:
+    """Write segments at a steady pace."""
+    while time.monotonic() < until_s:
+        tier.grow(SEGMENT, chance.randrange(PARTITIONS))
+        time.sleep(max(min(GROWS_EACH_S, until_s - time.monotonic()), 0))
+
+
+def committed(directory: Path) -> int:
+    """Return how many micro-batches were committed, by the number of the last one."""
     commits = directory / "checkpoint" / "commits"
-    return len([p for p in commits.glob("*") if p.name.isdecimal()]) if commits.exists() else 0
+    return max((int(p.name) + 1 for p in commits.glob("*") if p.name.isdecimal()), default=0)
 
 
 def started(directory: Path, log: IO[bytes]) -> "subprocess.Popen[bytes]":

@@ -13,8 +13,8 @@ pytest.importorskip("pyspark.sql.streaming.datasource", reason="NOT RUN: PySpark
 
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import CaseInsensitiveDict
-from pyspark.sql.streaming import StreamingQuery
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+from pyspark.sql.streaming.query import StreamingQuery
 
 from firnline.base.errors import ConfigError
 from firnline.base.ids import uuid_text

@@ -46,7 +46,7 @@ class TierEnds:
         self._ends: list[PartitionEnds] = []
 
     def now(self) -> list[PartitionEnds]:
-        options = _whole(self._options)
+        options = _everything(self._options)
         with Calls(self._store) as calls:
             seen = choose_partitions(self._store, options, Filters(), calls)
         if seen != self._seen:
@@ -79,7 +79,7 @@ class LiveEnds:
         self._store, self._options = store, options._replace(read_from=BROKER)
 
     def now(self) -> list[PartitionEnds]:
-        return _of_cut(plan_read(None, _whole(self._options), _NO_OFFSET).cut)
+        return _of_cut(plan_read(None, _everything(self._options), _NO_OFFSET).cut)
 
     def starting(self) -> dict[Key, int]:
         return _starts(None, self._options)
@@ -98,7 +98,7 @@ def ends_of(store: ObjectStore | None, options: Options) -> Ends:
     return TierEnds(store, options)
 
 
-def _whole(options: Options) -> Options:
+def _everything(options: Options) -> Options:
     return options._replace(starting=EARLIEST, ending=LATEST, notes=())
 
 
