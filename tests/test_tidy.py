@@ -103,7 +103,6 @@ UNUSED = {
     "get_command": "click calls it",
     "getDefaultReadLimit": "Spark calls it",
     "initialOffset": "Spark calls it",
-    "latestOffset": "Spark calls it",
     "list_commands": "click calls it",
     "log_message": "http.server calls it",
     "prepareForTriggerAvailableNow": "Spark calls it",

@@ -20,6 +20,7 @@ from firnline.base.errors import ConfigError
 from firnline.base.ids import uuid_text
 from firnline.spark.schema import DataLoss
 from firnline.spark.source import FirnlineSource
+from firnline.spark.streaming.ends import end_after
 from firnline.spark.streaming.reader import FirnlineStreamReader
 from firnline.tiered.objects.catalog_reader import list_topics
 from tests.spark import kill_streams
@@ -86,6 +87,7 @@ def test_a_stream_from_earliest_reads_what_there_is_and_then_what_comes(tier: Gr
     assert {"t": first["t"]} == {"t": {"0": 100, "1": 30}}
     assert rows_of(reader, start, first) == whole(p0=100, p1=30)
     assert step(reader, first) == first  # Spark makes no micro-batch of this
+    assert rows_of(reader, first, first) == []  # nor with state that has to expire
     tier.grow(50, 1)
     second = step(reader, first)
     assert second["t"] == {"0": 100, "1": 80}
@@ -109,6 +111,8 @@ def test_a_checkpoint_of_the_official_source_goes_on(tier: Growing) -> None:
     start = {"t": {"0": 40, "1": 30}}
     end = step(reader, start)
     assert rows_of(reader, start, end) == [(0, offset) for offset in range(40, 100)]
+    # The ids come to the checkpoint at once, also if there is nothing to read.
+    assert set(step(reader, {"t": {"0": 100, "1": 30}})) == {"t", "#ids"}
     # A micro-batch that the official source did not complete.
     assert rows_of(reader, start, {"t": {"0": 43, "1": 30}}) == [(0, 40), (0, 41), (0, 42)]
     assert len(rows_of(reader, reader.initialOffset(), {"t": {"0": 7}})) == 7
@@ -242,6 +246,28 @@ def test_a_limit_in_bytes_is_kept_by_the_sizes_of_segments(tier: Growing) -> Non
     assert rows == [(1, offset) for offset in range(425, 430)]
 
 
+@pytest.mark.parametrize("parts", [{}, {"rows_per_part": 1}])
+def test_a_limit_in_bytes_knows_each_segment_also_of_parts_that_are_not_read_yet(
+    tmp_path: Path, parts: dict[str, Any]
+) -> None:
+    tier = Growing(tmp_path / "tier")
+    tier.grow(400)
+    small = tier.partitions["t", 0].segments[0]
+    # A batch for each record: several times the bytes.
+    large = tier.partitions["t", 0].segment(batches(400, 800, per=1))
+    tier.publish(**parts)
+    assert large.size_bytes > 2 * small.size_bytes
+
+    def end(size_bytes: int) -> int:
+        return end_after(tier.store, bytes([1]) * 16, ("t", 0), 0, 1000, size_bytes)
+
+    assert end(small.size_bytes // 2) == 200
+    assert end(small.size_bytes + large.size_bytes // 2) == 600
+    # What is not in the tier yet counts as the last segment that is.
+    assert end(small.size_bytes + large.size_bytes * 5 // 4) == 900
+    assert end(10 * large.size_bytes) == 1000
+
+
 def test_few_offsets_wait_for_more_or_for_the_delay(
     tier: Growing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -346,6 +372,16 @@ def test_a_topic_that_was_created_again_is_data_loss(
     assert rows == whole(p0=150, p1=40)
 
 
+def test_a_topic_that_was_created_again_with_as_many_records_is_data_loss_too(
+    tier: Growing, caplog: pytest.LogCaptureFixture
+) -> None:
+    before = step(tier.reader(), tier.reader().initialOffset())
+    again = Growing(tier.path)
+    again.grow(100, number=2)
+    again.grow(30, 1, number=2)
+    assert lost(tier, before, "another one has its name", caplog) == whole(p0=100, p1=30)
+
+
 def test_records_that_expired_before_they_were_read_are_data_loss(
     tier: Growing, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -427,12 +463,25 @@ def test_an_idle_stream_reads_no_catalog(tier: Growing) -> None:
     assert len(reads) == 2
 
 
+def test_an_idle_stream_says_once_what_is_not_there(
+    tier: Growing, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Fears a log that fills a disk: Spark asks an idle stream every few milliseconds."""
+    reader = tier.reader(assign='{"t": [0, 9]}')
+    end = step(reader, reader.initialOffset())
+    for _ in range(5):
+        assert step(reader, end) == end
+    missing = "nothing of this partition is in the tier: topic=t partition=9"
+    # One from where the query starts, and one from all that it was asked since.
+    assert sum(record.getMessage() == missing for record in caplog.records) == 2
+    assert step(tier.reader(assign='{"t": [0, 9]}'), end) == end
+
+
 def test_the_progress_has_the_latest_offsets_as_the_official_source_has(tier: Growing) -> None:
     reader = tier.reader(maxOffsetsPerTrigger="2")
     assert reader.reportLatestOffset() is None
     step(reader, reader.initialOffset())
     assert reader.reportLatestOffset() == {"t": {"0": 100, "1": 30}}
-    reader.stop()
     reader.stop()
 
 

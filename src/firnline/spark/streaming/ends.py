@@ -1,10 +1,12 @@
 """What can be read now: of the tier's catalogs, or as the brokers say. SPARK."""
 
+import logging
 from typing import Protocol
 
 from firnline.base.ids import Uuid
 from firnline.spark.options.brokers import BROKER
 from firnline.spark.options.parse import EARLIEST, LATEST, Options
+from firnline.spark.planning import live, scan
 from firnline.spark.planning.calls import Calls
 from firnline.spark.planning.catalogs import PartitionRows, Place
 from firnline.spark.planning.cut import Cut
@@ -22,6 +24,8 @@ from firnline.tiered.objects.layout import HeadName
 _NO_OFFSET = Filters(offsets=((-1, 0),))
 # What is taken for the size of a record that is not in the tier yet, if nothing of its partition is.
 _RECORD_BYTES = 1024
+_PLANNERS = tuple(logging.getLogger(planner.__name__) for planner in (live, scan))
+_SAID_MAX = 1000
 
 
 class Ends(Protocol):
@@ -37,15 +41,44 @@ class Ends(Protocol):
         """Return the end of the offsets from `begin` to `end` that take about so many bytes."""
 
 
+class _SaidOnce(logging.Filter):
+    """Lets the planner say each thing once: Spark asks an idle stream up to 100 times a second."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._said: set[str] = set()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        text = record.getMessage()
+        is_new = text not in self._said
+        if len(self._said) >= _SAID_MAX:
+            self._said.clear()
+        self._said.add(text)
+        return is_new
+
+    def __enter__(self) -> None:
+        for logger in _PLANNERS:
+            logger.addFilter(self)
+
+    def __exit__(self, *_: object) -> None:
+        for logger in _PLANNERS:
+            logger.removeFilter(self)
+
+
 class TierEnds:
     """The ends of what the tier has. Reads catalogs again only if a listing shows newer ones."""
 
     def __init__(self, store: ObjectStore, options: Options) -> None:
         self._store, self._options = store, options
         self._seen: list[Place] | None = None
+        self._once = _SaidOnce()
         self._ends: list[PartitionEnds] = []
 
     def now(self) -> list[PartitionEnds]:
+        with self._once:
+            return self._now()
+
+    def _now(self) -> list[PartitionEnds]:
         options = _everything(self._options)
         with Calls(self._store) as calls:
             seen = choose_partitions(self._store, options, Filters(), calls)
@@ -57,7 +90,9 @@ class TierEnds:
                     one.key: one for one in _of_cut(plan_read(self._store, every, _NO_OFFSET).cut)
                 }
                 found = [
-                    one._replace(log_end_offset=max(one.end_offset, logs[one.key].end_offset))
+                    one._replace(
+                        log_end_offset=max(one.end_offset, logs.get(one.key, one).end_offset)
+                    )
                     for one in found
                 ]
             self._ends = found
@@ -77,9 +112,11 @@ class LiveEnds:
 
     def __init__(self, store: ObjectStore | None, options: Options) -> None:
         self._store, self._options = store, options._replace(read_from=BROKER)
+        self._once = _SaidOnce()
 
     def now(self) -> list[PartitionEnds]:
-        return _of_cut(plan_read(None, _everything(self._options), _NO_OFFSET).cut)
+        with self._once:
+            return _of_cut(plan_read(None, _everything(self._options), _NO_OFFSET).cut)
 
     def starting(self) -> dict[Key, int]:
         return _starts(None, self._options)

@@ -119,7 +119,7 @@ class FirnlineStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return self._asked().end_after(ids[key[0]], key, low, high, size_bytes)
 
         ends = limited(triggers, begin.offsets, ends, end_after)
-        if before is not None and before.ends == ends and before.ids == ids and not begin.fresh:
+        if before is not None and before.ends == ends and before.ids == ids:
             return start
         self._triggered_s = time.monotonic()
         begins = {key: offset for key, offset in begin.offsets.items() if key in begin.fresh}
@@ -242,7 +242,6 @@ class FirnlineStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Close the store."""
         if self._store is not None:
             self._store.close()
-        self._store = self._ends = None
 
     def _now(self) -> list[PartitionEnds]:
         return self._asked().now()
