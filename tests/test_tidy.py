@@ -101,10 +101,14 @@ UNUSED = {
     "chill": "unit tests of nodes use the simulated disk as it is",
     "format_commands": "click calls it",
     "get_command": "click calls it",
+    "getDefaultReadLimit": "Spark calls it",
+    "initialOffset": "Spark calls it",
     "list_commands": "click calls it",
     "log_message": "http.server calls it",
-    "pytest_configure": "pytest calls it",
+    "prepareForTriggerAvailableNow": "Spark calls it",
     "pushFilters": "Spark calls it",
+    "pytest_configure": "pytest calls it",
+    "reportLatestOffset": "Spark calls it",
     "streamReader": "Spark calls it",
 }
 

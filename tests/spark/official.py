@@ -9,6 +9,7 @@ JVM that runs already does not take up `spark.jars`.
 
 import json
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -25,6 +26,7 @@ from firnline.spark.cuts import pin
 from firnline.spark.options.kafka import BOOTSTRAP
 from firnline.spark.session import session
 from firnline.spark.source import FirnlineSource
+from tests.spark.tiered_topic import write
 
 Options = dict[str, str]
 
@@ -133,11 +135,60 @@ def tasks(spark: SparkSession, official: Options, ours: Options) -> list[int]:
     ]
 
 
+def streams(spark: SparkSession, official: Options, ours: Options) -> dict[str, Any]:
+    """Read as a stream with both until there is nothing new; then go on with ours where the official ended.
+
+    Tells where each micro-batch of each ended, and the rows that each put into its files.
+    """
+    live = {BOOTSTRAP: official[BOOTSTRAP], **ours}
+    found: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory() as place:
+        for name, format_, options in (
+            ("official", "kafka", official), ("auto", "firnline", {**live, "readFrom": "auto"}),
+            ("broker", "firnline", {**live, "readFrom": "broker"}),
+        ):  # fmt: skip
+            found[name] = streamed(spark, format_, options, Path(place) / name)
+        if "refused" in found["official"]:
+            return found
+        write(official[BOOTSTRAP], official["subscribe"], 1000, 1010)
+        found["goes on"] = streamed(spark, "firnline", live, Path(place) / "official")
+        found["goes back"] = streamed(spark, "kafka", official, Path(place) / "auto")
+    return found
+
+
+def streamed(spark: SparkSession, format_: str, options: Options, place: Path) -> dict[str, Any]:
+    """Run a stream until there is nothing new; return the ends of its micro-batches, and all rows."""
+    try:
+        query = (
+            spark.readStream.format(format_).options(**options).load()
+            .writeStream.format("parquet")
+            .option("path", str(place / "out"))
+            .option("checkpointLocation", str(place / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )  # fmt: skip
+        query.awaitTermination()
+    except Exception as problem:  # noqa: BLE001 - whatever Spark and Py4J raise
+        return {"refused": str(problem)[:2000]}
+    rows = spark.read.parquet(str(place / "out")).collect()
+    progress = [json.loads(each.json)["sources"][0] for each in query.recentProgress]
+    ends = [offsets_in(each["endOffset"]) for each in progress]
+    latest = [offsets_in(each["latestOffset"]) for each in progress]
+    return {"ends": ends, "latest": latest, "rows": sorted(str(row) for row in rows)}
+
+
+def offsets_in(given: Any) -> Any:
+    """Return offsets without what only ours have."""
+    offsets = json.loads(given) if isinstance(given, str) else given
+    return {name: row for name, row in offsets.items() if not name.startswith("#")}
+
+
 def main() -> None:
     """Compare all cases; then tell the names of the settings of a consumer."""
     cases, jars = sys.argv[1:]
     spark = session("official", cores=2, confs={"spark.jars": jars}, is_brief=True)
     kinds = {"same": same, "tail": tail, "meanwhile": meanwhile, "refused": refused, "tasks": tasks}
+    kinds["streams"] = streams
     found: dict[str, Any] = {}
     for kind, name, bootstrap, tier, options in json.loads(Path(cases).read_text()):
         began = time.monotonic()

@@ -209,6 +209,24 @@ TAILS: dict[str, tuple[str, dict[str, str]]] = {
 }
 
 
+# Streams of a topic of which the tier has a part, and of one with several partitions.
+STREAMS: dict[str, dict[str, str]] = {
+    "a stream": {"subscribe": tiered_topic.HALF, "startingOffsets": "earliest"},
+    "a stream from offsets": {
+        "subscribe": tiered_topic.TOPIC, "startingOffsets": by_partition(7, -1, -2),
+    },
+    "a stream with limits": {
+        "subscribe": tiered_topic.TOPIC, "startingOffsets": "earliest",
+        "minOffsetsPerTrigger": "5", "maxOffsetsPerTrigger": "70",
+    },
+}  # fmt: skip
+# What both refuse of a stream.
+REFUSED_STREAMS = {
+    "a stream with an end": {"endingOffsets": "latest"},
+    "a stream from too few offsets": {"startingOffsets": by_partition(7)},
+}
+
+
 def cases(ours: tuple[str, Path], kafkas: tuple[str, Path]) -> list[list[object]]:
     """Return the cases for tests.spark.official."""
     kinds = {"same": SAME, "refused": REFUSED, "tasks": {n: o for n, (o, _) in TASKS.items()}}
@@ -220,6 +238,11 @@ def cases(ours: tuple[str, Path], kafkas: tuple[str, Path]) -> list[list[object]
             found.append([kind, name, ours[0], str(ours[1]), topic | options])
     for name, (kind, options) in TAILS.items():
         found.append([kind, name, ours[0], str(ours[1]), options])
+    for name, options in STREAMS.items():
+        found.append(["streams", name, ours[0], str(ours[1]), options])
+    for name, options in REFUSED_STREAMS.items():
+        topic = {"subscribe": tiered_topic.TOPIC}
+        found.append(["streams", name, ours[0], str(ours[1]), topic | options])
     for name, options in TRANSACTIONS.items():
         found.append(["same", name, kafkas[0], str(kafkas[1]), {"subscribe": TOPIC} | options])
     return found
@@ -291,3 +314,31 @@ def test_tasks_are_as_many_as_those_of_the_official_source(
 def test_every_setting_of_a_consumer_passes_without_a_note(found: dict[str, Any]) -> None:
     assert len(found["settings"]) > 90
     assert [name for name in found["settings"] if not is_known(name)] == []
+
+
+@pytest.mark.parametrize("name", STREAMS)
+def test_streams_take_the_same_micro_batches_as_those_of_the_official_source(
+    found: dict[str, Any], name: str
+) -> None:
+    """Goal: a job may change the format name of its stream, too, and keep its checkpoint."""
+    reported = found[name]
+    official = reported["official"]
+    assert official["rows"]
+    for way in ("auto", "broker"):
+        ours = reported[way]
+        assert "refused" not in ours, ours
+        assert ours["rows"] == official["rows"]
+        assert ours["ends"] == official["ends"]
+        assert ours["latest"] == official["latest"]
+    assert len(set(reported["goes on"]["rows"])) == len(reported["goes on"]["rows"])
+    assert len(reported["goes on"]["rows"]) == len(official["rows"]) + 10
+    assert "refused" in reported["goes back"]
+
+
+@pytest.mark.parametrize("name", REFUSED_STREAMS)
+def test_what_the_official_source_refuses_of_a_stream_is_refused(
+    found: dict[str, Any], name: str
+) -> None:
+    assert [
+        way for way in ("official", "auto", "broker") if "refused" not in found[name][way]
+    ] == []

@@ -12,10 +12,15 @@ import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    Filter,
+    InputPartition,
+)
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -33,6 +38,7 @@ from firnline.base.errors import ConfigError
 from firnline.spark.brokers.fetch import read_tail
 from firnline.spark.options.brokers import BROKER
 from firnline.spark.options.parse import Options, parse_options
+from firnline.spark.options.triggers import parse_triggers
 from firnline.spark.planning.cut import Cut
 from firnline.spark.planning.filters import Filters
 from firnline.spark.planning.packing import pack_tasks
@@ -90,7 +96,7 @@ class FirnlineSource(DataSource):
     def schema(self) -> StructType:
         """Return the columns of Spark's own Kafka source; `headers` only if requested."""
         of_table = table_options(self.options)
-        options = parse_options(self.options if of_table is None else of_table)
+        options = options_of_either(self.options if of_table is None else of_table)
         if of_table is not None and options.takes_filters:
             raise ConfigError(
                 "pushdown cannot be an option of a table: Spark would use the filter of one place in a query"
@@ -117,8 +123,16 @@ class FirnlineSource(DataSource):
             log_once(setting_of_planner())
         return FirnlineReader(options, columns)
 
-    def streamReader(self, schema: StructType) -> Any:
-        raise ConfigError("firnline has no streaming read yet; use spark.read")
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """Create the reader of a stream; Spark does so in each process of Python that it starts."""
+        try:
+            from firnline.spark.streaming.reader import FirnlineStreamReader
+        except ImportError as problem:
+            raise ConfigError("a stream needs PySpark 4.2 or newer", problem=problem) from None
+        given = kept_options(schema) | dict(self.options)
+        options = parse_options(given, is_stream=True)
+        reader = FirnlineReader(options, columns_of(schema))
+        return FirnlineStreamReader(options, parse_triggers(given), reader)
 
 
 class FirnlineReader(DataSourceReader):
@@ -142,7 +156,7 @@ class FirnlineReader(DataSourceReader):
         with self._tier() as store:
             plan = plan_read(store, self.options, self.filters, columns=self.how.columns)
         show_cut(plan.cut)
-        return [TaskPartition(packed) for packed in self._packed(plan.tasks)]
+        return self.packed(plan.tasks)
 
     @contextmanager
     def _tier(self) -> Iterator[ObjectStore | None]:
@@ -157,16 +171,18 @@ class FirnlineReader(DataSourceReader):
         finally:
             store.close()
 
-    def _packed(self, tasks: list[Task | TailTask]) -> list[tuple[Task | TailTask, ...]]:
+    def packed(self, tasks: list[Task | TailTask]) -> list[InputPartition]:
+        """Return the Spark partitions that read some tasks."""
         options = self.options
         if options.divides_offsets:  # the user says how many there are
-            return [(task,) for task in tasks]
-        return pack_tasks(
+            return [TaskPartition((task,)) for task in tasks]
+        packed = pack_tasks(
             tasks,
             split_bytes=options.split_bytes,
             max_tasks=options.max_tasks,
             enough=tasks_for_cores(),
         )
+        return [TaskPartition(each) for each in packed]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield RecordBatches. Spark passes None if there is nothing to read."""
@@ -196,6 +212,17 @@ class FilteringReader(FirnlineReader):
         """Plan only what can have rows that pass. Spark applies all filters again."""
         self.filters = filters_of(filters)
         return filters
+
+
+def options_of_either(given: Mapping[str, str]) -> Options:
+    """Parse the options of a read, or else of a stream: Spark asks for the schema before it says which."""
+    try:
+        return parse_options(given)
+    except ConfigError as problem:
+        try:
+            return parse_options(given, is_stream=True)
+        except ConfigError:
+            raise problem from None
 
 
 def show_cut(cut: Cut) -> None:

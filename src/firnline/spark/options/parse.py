@@ -23,6 +23,7 @@ from firnline.spark.options.kafka import (
     PREFIX,
     check_kafka_options,
 )
+from firnline.spark.options.triggers import MAX_BYTES, MAX_DELAY, MAX_OFFSETS, MIN_OFFSETS, number
 from firnline.spark.planning.cut import ISOLATION, Cut, parse_cut
 from firnline.spark.schema import CHUNK_BYTES
 from firnline.stores.registry import URI_FORMS
@@ -56,9 +57,10 @@ KNOWN = (
     "fetchOffset.numRetries",
     "fetchOffset.retryIntervalMs",
     "kafkaConsumer.pollTimeoutMs",
-    "maxOffsetsPerTrigger",
-    "minOffsetsPerTrigger",
-    "maxTriggerDelay",
+    MAX_OFFSETS,
+    MIN_OFFSETS,
+    MAX_DELAY,
+    MAX_BYTES,
     *ACTING,
     "splitBytes",
     "chunkBytes",
@@ -70,7 +72,7 @@ KNOWN = (
 STORE_PREFIX = "tier.store."
 _PLACES = tuple(name for name in KNOWN if name.startswith(("starting", "ending")))
 # The official source ignores them in a batch read, and says so.
-_STREAMING = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
+_STREAMING = (MAX_OFFSETS, MIN_OFFSETS, MAX_DELAY, MAX_BYTES)
 
 
 class ByTimestamp(NamedTuple):
@@ -86,7 +88,7 @@ OffsetSpecs = (
 
 
 class Options(NamedTuple):
-    """The options of one `spark.read.format("firnline")`. Sizes in bytes.
+    """The options of one `spark.read.format("firnline")`, or of a stream. Sizes in bytes.
 
     tier_uri   empty if only brokers are read
     brokers    None: they are not asked
@@ -128,13 +130,16 @@ class Options(NamedTuple):
         return self.min_partitions is not None or self.max_records_per_partition is not None
 
 
-def parse_options(given: Mapping[str, str]) -> Options:
-    """Parse and check the user's options; names in any case. Raises ConfigError, which names the option."""
+def parse_options(given: Mapping[str, str], *, is_stream: bool = False) -> Options:
+    """Parse and check the user's options; names in any case. Raises ConfigError, which names the option.
+
+    is_stream  of `readStream`; `options.triggers` has its limits
+    """
     options = {name.lower(): value for name, value in given.items()}
     for name in given:
         _refuse_unknown(name)
     notes = check_kafka_options([name for name in options if name.startswith(PREFIX)])
-    notes += _without_effect(options)
+    notes += _without_effect_in_streams(options) if is_stream else _without_effect(options)
     uri = options.get("tier.uri", "").strip()
     read_from, brokers = parse_brokers(options, has_tier=bool(uri))
     if read_from == TIER:
@@ -151,7 +156,7 @@ def parse_options(given: Mapping[str, str]) -> Options:
         topics=topics,
         pattern=pattern,
         assigned=assigned,
-        starting=_places(options, "starting"),
+        starting=_places(options, "starting", is_stream=is_stream),
         ending=_places(options, "ending"),
         latest_if_no_such_time=_one_of(
             options, "startingOffsetsByTimestampStrategy", ("error", "latest")
@@ -162,7 +167,7 @@ def parse_options(given: Mapping[str, str]) -> Options:
         min_partitions=_count(options, "minPartitions", most=INT32_MAX),
         max_records_per_partition=_count(options, "maxRecordsPerPartition"),
         max_tasks=_count(options, "maxTasks") or TASKS_MAX,
-        takes_filters=_flag(options, "pushdown", False),
+        takes_filters=_flag(options, "pushdown", False) and not is_stream,
         read_committed=_reads_committed(options, as_of),
         split_bytes=_size(options, "splitBytes", 64 * MIB),
         chunk_bytes=_size(options, "chunkBytes", CHUNK_BYTES, most=GIB),
@@ -230,7 +235,7 @@ def _without_effect(options: Mapping[str, str]) -> list[str]:
     if (
         least is not None
         and most is not None
-        and _number(least, _STREAMING[1]) > _number(most, _STREAMING[0])
+        and number(least, MIN_OFFSETS) > number(most, MAX_OFFSETS)
     ):
         raise ConfigError(
             "minOffsetsPerTrigger is higher than maxOffsetsPerTrigger", least=least, most=most
@@ -238,6 +243,19 @@ def _without_effect(options: Mapping[str, str]) -> list[str]:
     return [
         f"{name} has no effect in a batch read" for name in _STREAMING if name.lower() in options
     ]
+
+
+def _without_effect_in_streams(options: Mapping[str, str]) -> list[str]:
+    """Refuse options that say where a read ends; return notes."""
+    ends = [name for name in _PLACES if name.startswith("ending") and name.lower() in options]
+    if ends or "asof" in options:
+        raise ConfigError(
+            f"a stream has no end: leave out {', '.join(ends or ['asOf'])}."
+            " trigger(availableNow=True) ends with what there is"
+        )
+    if "pushdown" in options and _flag(options, "pushdown", False):
+        return ["pushdown has no effect in a stream: Spark hands its filters to batch reads only"]
+    return []
 
 
 def _refuse_unknown(name: str) -> None:
@@ -282,8 +300,11 @@ def _assigned(text: str | None) -> Mapping[str, tuple[int, ...]] | None:
     return {topic: tuple(sorted(set(partitions))) for topic, partitions in value.items()}
 
 
-def _places(options: Mapping[str, str], which: str) -> OffsetSpecs:
-    """Read one end of the range; a timestamp overrides timestamps by partition, which override offsets."""
+def _places(options: Mapping[str, str], which: str, *, is_stream: bool = False) -> OffsetSpecs:
+    """Read one end of the range; a timestamp overrides timestamps by partition, which override offsets.
+
+    A stream may start at the latest offsets, and does so unless the user says something else.
+    """
     at = f"{which}Timestamp"
     if at.lower() in options:
         return ByTimestamp(_integer(options[at.lower()], at))
@@ -291,16 +312,19 @@ def _places(options: Mapping[str, str], which: str) -> OffsetSpecs:
     if by.lower() in options:
         return _by_partition(options[by.lower()], by, is_time=True)
     name = f"{which}Offsets"
-    text = options.get(name.lower(), "earliest" if which == "starting" else "latest").strip()
+    default = "earliest" if which == "starting" and not is_stream else "latest"
+    text = options.get(name.lower(), default).strip()
     refused = "latest" if which == "starting" else "earliest"
-    if text.lower() == refused:
+    if text.lower() == refused and not is_stream:
         raise ConfigError(f"{name} of a batch read cannot be {refused}")
     if text.lower() in ("earliest", "latest"):
         return EARLIEST if text.lower() == "earliest" else LATEST
-    return _by_partition(text, name, is_time=False)
+    return _by_partition(text, name, is_time=False, is_stream=is_stream)
 
 
-def _by_partition(text: str, name: str, *, is_time: bool) -> Mapping[str, Mapping[int, OffsetSpec]]:
+def _by_partition(
+    text: str, name: str, *, is_time: bool, is_stream: bool = False
+) -> Mapping[str, Mapping[int, OffsetSpec]]:
     example = '{"topic": {"0": 23, "1": ' + ("1700000000000" if is_time else "-2") + "}}"
     places: dict[str, dict[int, OffsetSpec]] = {}
     for topic, partitions in _json(text, name, example).items():
@@ -312,7 +336,7 @@ def _by_partition(text: str, name: str, *, is_time: bool) -> Mapping[str, Mappin
             if type(value) is not int or not partition.isdecimal():
                 raise ConfigError(f"{name} is not like {example}", given=text)
             refused = LATEST if name.startswith("starting") else EARLIEST
-            if not is_time and (value < EARLIEST or value == refused):
+            if not is_time and (value < EARLIEST or (value == refused and not is_stream)):
                 raise ConfigError(f"{name} of a batch read cannot hold {value}", topic=topic)
             place = ByTimestamp(value) if is_time else value
             places.setdefault(topic, {})[int(partition)] = place
@@ -353,17 +377,11 @@ def _integer(text: str, name: str) -> int:
     return int(text)
 
 
-def _number(text: str, name: str) -> int:
-    if not re.fullmatch(r"[+-]?\d{1,19}", text):
-        raise ConfigError(f"{name} must be a whole number", given=text)
-    return int(text)
-
-
 def _count(options: Mapping[str, str], name: str, *, most: int = INT64_MAX) -> int | None:
     text = options.get(name.lower())
     if text is None:
         return None
-    value = _number(text, name)
+    value = number(text, name)
     if not 0 < value <= most:
         raise ConfigError(f"{name} must be a whole number from 1 to {most}", given=text)
     return value

@@ -1,0 +1,1 @@
+"""Reads a topic as a stream of micro-batches. SPARK."""

@@ -1,0 +1,260 @@
+"""The reader of `spark.readStream.format("firnline")`. SPARK; imports PySpark.
+
+Spark starts a process of Python for each run of a query and asks this reader there. So nothing that matters
+may be known to the process alone: what a stream has read is in the offsets in Spark's checkpoint.
+Executors get a copy of the reader that only reads. Source: PySpark's `DataSourceStreamReader`.
+"""
+
+import logging
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
+
+from firnline.base.errors import ConfigError
+from firnline.base.ids import Uuid
+from firnline.spark.options.brokers import BROKER
+from firnline.spark.options.parse import EARLIEST, LATEST, Options
+from firnline.spark.options.triggers import Triggers
+from firnline.spark.planning.cut import Bounds, Cut, TopicCut
+from firnline.spark.planning.plan import TailTask, Task
+from firnline.spark.planning.scan import Plan, plan_read
+from firnline.spark.schema import DataLoss, ReadSettings
+from firnline.spark.streaming.admission import (
+    Beginning,
+    PartitionEnds,
+    begin_after,
+    is_too_little,
+    limited,
+)
+from firnline.spark.streaming.ends import Ends, ends_of
+from firnline.spark.streaming.offsets import Key, StreamOffsets, by_topic, initial, parse
+from firnline.stores.port import ObjectStore
+from firnline.stores.registry import open_store
+
+_log = logging.getLogger(__name__)
+
+
+class TaskReader(Protocol):
+    """Makes Spark partitions of tasks, and reads them."""
+
+    how: ReadSettings
+
+    def packed(self, tasks: list[Task | TailTask]) -> list[InputPartition]: ...
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]: ...
+
+
+class FirnlineStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Says which offsets the next micro-batch takes, and plans it. Not thread-safe.
+
+    reader  of the same options; it reads the tasks
+    """
+
+    def __init__(self, options: Options, triggers: Triggers, reader: TaskReader) -> None:
+        self._options, self._triggers, self._reader = options, triggers, reader
+        for note in options.notes:
+            _log.warning("%s", note)
+        self._store: ObjectStore | None = None
+        self._ends: Ends | None = None
+        self._target: list[PartitionEnds] | None = None
+        self._newest: list[PartitionEnds] = []
+        self._starting: dict[Key, int] | None = None
+        self._triggered_s: float | None = None
+
+    # ------------------------------------------------------------------------------- which offsets
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Return the start of a new query; its numbers are in the end of the first micro-batch."""
+        return initial()
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """Return one of the limits of the options. Spark knows only one, and hands it back."""
+        triggers = self._triggers
+        if triggers.max_offsets is not None:
+            return ReadMaxRows(triggers.max_offsets)
+        if triggers.max_bytes is not None:
+            return ReadMaxBytes(triggers.max_bytes)
+        if triggers.min_offsets is not None:
+            return ReadMinRows(triggers.min_offsets)
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Fix where the query ends."""
+        self._target = self._now()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """Return where the micro-batch that begins at `start` ends; `start` itself if there is nothing.
+
+        Raises DataLoss for what the stream cannot read any more, and the errors of `plan_read`.
+        """
+        before = parse(start)
+        starting = self._starts() if before is None else {}
+        self._newest = self._now() if self._target is None else self._target
+        begin = self._begin(before, starting)
+        ends = {
+            one.key: max(one.end_offset, begin.offsets[one.key])
+            for one in self._newest
+            if one.key in begin.offsets
+        }
+        # A limit of the options does not count if Spark asks for everything.
+        triggers = Triggers() if isinstance(limit, ReadAllAvailable) else self._triggers
+        if self._target is None and is_too_little(
+            triggers, begin.offsets, ends, waited_ms=self._waited_ms()
+        ):
+            return start
+        ids = {one.topic: one.topic_id for one in self._newest}
+
+        def end_after(key: Key, low: int, high: int, size_bytes: int) -> int:
+            return self._asked().end_after(ids[key[0]], key, low, high, size_bytes)
+
+        ends = limited(triggers, begin.offsets, ends, end_after)
+        if before is not None and before.ends == ends and before.ids == ids:
+            return start
+        self._triggered_s = time.monotonic()
+        begins = {key: offset for key, offset in begin.offsets.items() if key in begin.fresh}
+        return StreamOffsets(ends, ids, begins).json()
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        """Return what there was when Spark asked last, for the progress of the query."""
+        newest = {one.key: one.end_offset for one in self._newest}
+        return dict(by_topic(newest)) or None
+
+    def _begin(self, before: StreamOffsets | None, starting: Mapping[Key, int]) -> Beginning:
+        """Return where the micro-batch begins; raise or log what is lost."""
+        if before is None:
+            first = {
+                # With a fixed end, the query may begin later than it ends.
+                one.key: min(starting.get(one.key, one.log_start_offset), one.end_offset)
+                for one in self._newest
+            }
+            return Beginning(first, frozenset(first), [])
+        begin = begin_after(before, self._newest)
+        for problem in begin.losses:
+            if self._options.fail_on_data_loss:
+                raise problem
+            _log.warning("%s", problem)
+        return begin
+
+    def _starts(self) -> dict[Key, int]:
+        """Return where a new query begins: once, whatever is written until its first micro-batch."""
+        if self._starting is None:
+            self._starting = self._asked().starting()
+        return self._starting
+
+    def _waited_ms(self) -> int | None:
+        if self._triggered_s is None:
+            return None
+        return int((time.monotonic() - self._triggered_s) * 1000)
+
+    # ------------------------------------------------------------------------------- the plan
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """Plan the micro-batch from `start` to `end`, the same one each time."""
+        if start == end:
+            return []
+        last = parse(end)
+        if last is None:
+            return []
+        ids = last.ids
+        if not ids:  # an end of the official source
+            ids = {one.topic: one.topic_id for one in self._now()}
+        begins = self._begins(parse(start), last, ids)
+        topics: dict[str, dict[int, Bounds]] = {}
+        for key, high in last.ends.items():
+            low = begins[key]
+            if low < high:
+                topics.setdefault(key[0], {})[key[1]] = Bounds(low, high, low, -1)
+        absent = sorted(set(topics) - set(ids))
+        if absent:
+            raise DataLoss("a topic of the stream is gone", topic=", ".join(absent))
+        cut = Cut(
+            {topic: TopicCut(ids[topic], row) for topic, row in topics.items()},
+            self._options.read_committed,
+        )
+        return self._reader.packed(self._planned(cut).tasks) if topics else []
+
+    def _begins(
+        self, first: StreamOffsets | None, last: StreamOffsets, ids: Mapping[str, Uuid]
+    ) -> dict[Key, int]:
+        """Return where a micro-batch begins in each partition of its end."""
+        found = dict(last.begins)
+        missing = []
+        for key in last.ends:
+            if key in found:
+                continue
+            known = None if first is None else first.ends.get(key)
+            if known is None:
+                missing.append(key)
+            else:
+                found[key] = known
+        if missing:  # the end is one of the official source
+            if first is None and self._options.starting != EARLIEST:
+                raise ConfigError(
+                    "the checkpoint does not say where its first micro-batch begins: let the source"
+                    " that began it complete it, or start with another checkpoint"
+                )
+            there = {one.key: one.log_start_offset for one in self._now()}
+            found |= {key: there.get(key, 0) for key in missing}
+        return found
+
+    def _planned(self, cut: Cut) -> Plan:
+        options = self._options._replace(
+            topics=tuple(cut.topics), pattern=None, assigned=None,
+            starting=EARLIEST, ending=LATEST, as_of=cut, notes=(),
+        )  # fmt: skip
+        columns = self._reader.how.columns
+        try:
+            return plan_read(self._opened(), options, columns=columns)
+        except ConfigError:
+            if options.fail_on_data_loss:
+                raise
+        # A topic was deleted after the end of the micro-batch was written to the checkpoint.
+        ids = {one.topic: one.topic_id for one in self._now()}
+        kept = {t: each for t, each in cut.topics.items() if ids.get(t) == each.topic_id}
+        for topic in sorted(set(cut.topics) - set(kept)):
+            _log.warning("%s", DataLoss("a topic of the stream is gone", topic=topic))
+        if not kept:
+            return Plan([], Cut({}, cut.read_committed))
+        options = options._replace(topics=tuple(kept), as_of=cut._replace(topics=kept))
+        return plan_read(self._opened(), options, columns=columns)
+
+    # ------------------------------------------------------------------------------- the rest
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield RecordBatches. Runs on executors."""
+        return self._reader.read(partition)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Do nothing: Spark keeps what a stream has read."""
+
+    def stop(self) -> None:
+        """Close the store."""
+        if self._store is not None:
+            self._store.close()
+
+    def _now(self) -> list[PartitionEnds]:
+        return self._asked().now()
+
+    def _asked(self) -> Ends:
+        if self._ends is None:
+            self._ends = ends_of(self._opened(), self._options)
+        return self._ends
+
+    def _opened(self) -> ObjectStore | None:
+        options = self._options
+        if options.read_from == BROKER:
+            return None
+        if self._store is None:
+            self._store = open_store(options.tier_uri, options.store_settings, is_writer=False)
+        return self._store
