@@ -65,6 +65,7 @@ KNOWN = (
     "windowBytes",
     "verifyCrc",
     "decoder",
+    "table",  # only `records` comes here; the system tables have options of their own
 )
 # Before each setting of a store's client library, as `rsm.config.store.` is for a broker.
 STORE_PREFIX = "tier.store."
