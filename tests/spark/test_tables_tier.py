@@ -1,7 +1,6 @@
 """The system tables `topics`, `partitions` and `segments` of a tier, without Spark."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +11,15 @@ pytest.importorskip("pyarrow", reason="NOT RUN: pyarrow is not installed")
 from firnline.base.errors import ConfigError
 from firnline.base.ids import uuid_text
 from firnline.cli.dump import facts_of
-from firnline.spark.tables.columns import TABLES
 from firnline.spark.tables.options import is_table, parse_table_options
 from firnline.spark.tables.read import plan_table, read_table
-from firnline.spark.tables.tier import CatalogPlace
+from firnline.spark.tables.tier import CatalogPlace, TierTask
 from firnline.stores.directory import DirectoryStore
 from firnline.stores.port import ObjectMissing
 from firnline.tiered.catalog.format import CatalogCorrupt, CatalogTopic
 from firnline.tiered.objects.catalog_changes import begin_catalog
 from firnline.tiered.objects.layout import HeadName, heads_folder
+from tests.spark.reading_tables import ms, rows
 from tests.spark.written_tier import T0, WrittenPartition, batches
 
 OLD, NEW = 1, 2
@@ -42,20 +41,6 @@ def tier(tmp_path: Path) -> Path:
     one = WrittenPartition(store, "t", 1, number=NEW)
     one.publish(((3, 0),))
     return tmp_path
-
-
-def rows(table: str, **options: str) -> list[dict[str, Any]]:
-    """Every row of a table, by its plan and its reads."""
-    return list(_rows({"table": table} | {k.replace("_", "."): v for k, v in options.items()}))
-
-
-def _rows(given: dict[str, str]) -> Iterator[dict[str, Any]]:
-    options = parse_table_options(given)
-    columns = tuple(TABLES[options.table].columns)
-    for task in plan_table(options):
-        for batch in read_table(options, task, columns):
-            assert batch.schema.equals(TABLES[options.table].arrow_schema(columns))
-            yield from batch.to_pylist()
 
 
 def test_topics_are_all_ids_of_a_name_also_the_deleted_one(tier: Path) -> None:
@@ -94,15 +79,15 @@ def as_dumped(row: dict[str, Any]) -> dict[str, Any]:
     """A row of `segments` with the names and forms of a catalog."""
     line: dict[str, Any] = {
         "id": row["segment_id"], "base": row["base_offset"], "end": row["end_offset"],
-        "bytes": row["size_bytes"], "maxTimestampMs": _ms(row["max_timestamp"]),
+        "bytes": row["size_bytes"], "maxTimestampMs": ms(row["max_timestamp"]),
         "epochs": [[e["epoch"], e["start_offset"]] for e in row["epochs"]],
         "stem": row["stem"], "objects": row["objects"],
     }  # fmt: skip
     if row["min_timestamp"] is not None:
-        line["minTimestampMs"] = _ms(row["min_timestamp"])
+        line["minTimestampMs"] = ms(row["min_timestamp"])
     if row["splits"]:
         line["splits"] = [
-            [s["offset"], s["position"], _ms(s["max_timestamp"])] for s in row["splits"]
+            [s["offset"], s["position"], ms(s["max_timestamp"])] for s in row["splits"]
         ]
     if row["may_have_gaps"] is not None:
         line |= {
@@ -111,10 +96,6 @@ def as_dumped(row: dict[str, Any]) -> dict[str, Any]:
             "sums": {s["object"]: [s["size_bytes"], s["crc32c"]] for s in row["sums"]},
         }  # fmt: skip
     return line
-
-
-def _ms(time: Any) -> int:
-    return -1 if time is None else round(time.timestamp() * 1000)
 
 
 def test_segments_say_what_dump_prints_of_heads_and_parts(tier: Path) -> None:
@@ -159,6 +140,7 @@ def test_a_partition_that_is_removed_during_the_read_has_no_row_and_a_line_in_th
         options = parse_table_options({"table": table, "tier.uri": str(tier)})
         (task,) = plan_table(options)
         topic = CatalogTopic(bytes([7]) * 16, "gone", T0, is_deleted=True)
+        assert isinstance(task, TierTask)
         removed = task._replace(places=(CatalogPlace(topic, 0, HeadName(1, 1)),))
         assert list(read_table(options, removed, ("topic",))) == []
         assert "removed from the tier while it was read: topic=gone" in caplog.text

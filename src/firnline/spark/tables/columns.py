@@ -39,6 +39,22 @@ class Table(NamedTuple):
         return pa.schema([pa.field(name, self.columns[name]) for name in columns])
 
 
+_RECORD = {
+    "offset": _LONG,
+    "epoch": _INT,
+    "timestamp": _TIME,
+    "type": _TEXT,
+    "version": _INT,
+    "is_control": _BOOL,
+    "topic_id": _TEXT,
+    "topic": _TEXT,
+    "partition": _INT,
+    "broker_id": _INT,
+    "broker_epoch": _LONG,
+    "value": _TEXT,
+}
+
+
 TABLES: dict[str, Table] = {
     "topics": Table(
         {
@@ -99,5 +115,10 @@ TABLES: dict[str, Table] = {
             "splits": _rows(offset=_LONG, position=_LONG, max_timestamp=_TIME),
         },
         (TIER_URI,),
+    ),
+    "metadata": Table({**_RECORD, "file": _TEXT}, (LOG_DIRS, AS_OF_OFFSET)),
+    "snapshots": Table(
+        {"snapshot_offset": _LONG, "snapshot_epoch": _INT, **_RECORD, "file": _TEXT},
+        (LOG_DIRS, AS_OF_OFFSET),
     ),
 }

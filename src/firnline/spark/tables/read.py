@@ -1,21 +1,31 @@
-"""Options of a system table -> tasks -> RecordBatches. SPARK, without Spark."""
+"""Options of a system table -> tasks -> RecordBatches. SPARK, without Spark.
+
+With `log.dirs` the files of nodes are read, and never the tier: the metadata has every topic, a tier only
+those of which a segment was copied.
+"""
 
 from collections.abc import Iterator
 
 import pyarrow as pa
 
 from firnline.spark.tables.columns import TABLES
+from firnline.spark.tables.metadata import FileTask, metadata_rows, plan_metadata, plan_snapshots
 from firnline.spark.tables.options import TableOptions
-from firnline.spark.tables.rows import record_batches
+from firnline.spark.tables.rows import Row, record_batches
 from firnline.spark.tables.tier import TierTask, plan_tier, tier_rows
 from firnline.stores.port import ObjectStore
 from firnline.stores.registry import open_store
 
-TableTask = TierTask
+TableTask = TierTask | FileTask
 
 
 def plan_table(options: TableOptions) -> list[TableTask]:
     """Return what tasks are to read. Runs once per query, on the driver."""
+    dirs, as_of = options.log_dirs, options.as_of_offset
+    if options.table == "metadata":
+        return list(plan_metadata(dirs, as_of))
+    if options.table == "snapshots":
+        return list(plan_snapshots(dirs, as_of))
     store = _open(options)
     try:
         return list(plan_tier(store, options.table, options.tier_uri))
@@ -27,10 +37,16 @@ def read_table(
     options: TableOptions, task: TableTask, columns: tuple[str, ...]
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of one task, with these columns."""
+    yield from record_batches(TABLES[options.table], _rows(options, task, columns), columns)
+
+
+def _rows(options: TableOptions, task: TableTask, columns: tuple[str, ...]) -> Iterator[Row]:
+    if isinstance(task, FileTask):
+        yield from metadata_rows(task, columns)
+        return
     store = _open(options)
     try:
-        rows = tier_rows(store, options.table, task)
-        yield from record_batches(TABLES[options.table], rows, columns)
+        yield from tier_rows(store, options.table, task)
     finally:
         store.close()
 

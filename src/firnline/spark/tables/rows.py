@@ -1,6 +1,6 @@
 """Rows of a system table -> RecordBatches with the columns that were selected. SPARK, without Spark."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any
 
@@ -9,11 +9,12 @@ import pyarrow as pa
 from firnline.spark.schema import TIMESTAMP_MS_MAX
 from firnline.spark.tables.columns import Table
 
+Row = tuple[Any, ...]
 ROWS_PER_BATCH = 10_000
 
 
 def record_batches(
-    table: Table, rows: Iterable[Sequence[Any]], columns: tuple[str, ...]
+    table: Table, rows: Iterable[Row], columns: tuple[str, ...]
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows, each with all columns of the table in order, as RecordBatches of `columns`."""
     schema = table.arrow_schema(columns)

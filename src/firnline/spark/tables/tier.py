@@ -13,7 +13,7 @@ from firnline.base.errors import ConfigError
 from firnline.base.ids import uuid_text
 from firnline.spark.planning.calls import Calls
 from firnline.spark.tables.columns import TIER
-from firnline.spark.tables.rows import micros
+from firnline.spark.tables.rows import Row, micros
 from firnline.stores.port import ObjectMissing, ObjectStore
 from firnline.tiered.catalog.format import CatalogHead, CatalogSegment, CatalogTopic
 from firnline.tiered.objects.catalog_reader import (
@@ -28,7 +28,6 @@ from firnline.tiered.objects.layout import HeadName
 
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
-Row = tuple[Any, ...]
 # A head is one request; the rows of a catalog may be many.
 HEADS_PER_TASK = 1000
 CATALOGS_PER_TASK = 16
