@@ -71,7 +71,7 @@ def plan_snapshots(log_dirs: tuple[str, ...], as_of_offset: int | None) -> list[
     chosen = find_snapshots(log.log.path)
     if as_of_offset is not None:
         below = [place for place in chosen if place.offset <= as_of_offset]
-        if as_of_offset > max(log.end_offset, *[place.offset for place in chosen], 0):
+        if as_of_offset > max(log.end_offset, *(place.offset for place in chosen), 0):
             raise too_new(log, as_of_offset)
         if not below:
             raise ConfigError(

@@ -12,11 +12,12 @@ from firnline.spark.tables.columns import TABLES
 from firnline.spark.tables.metadata import FileTask, metadata_rows, plan_metadata, plan_snapshots
 from firnline.spark.tables.options import TableOptions
 from firnline.spark.tables.rows import Row, record_batches
+from firnline.spark.tables.state import StateTask, partition_rows, plan_state, topic_rows
 from firnline.spark.tables.tier import TierTask, plan_tier, tier_rows
 from firnline.stores.port import ObjectStore
 from firnline.stores.registry import open_store
 
-TableTask = TierTask | FileTask
+TableTask = TierTask | FileTask | StateTask
 
 
 def plan_table(options: TableOptions) -> list[TableTask]:
@@ -26,6 +27,8 @@ def plan_table(options: TableOptions) -> list[TableTask]:
         return list(plan_metadata(dirs, as_of))
     if options.table == "snapshots":
         return list(plan_snapshots(dirs, as_of))
+    if dirs:
+        return list(plan_state(options.table, dirs, as_of))
     store = _open(options)
     try:
         return list(plan_tier(store, options.table, options.tier_uri))
@@ -43,6 +46,9 @@ def read_table(
 def _rows(options: TableOptions, task: TableTask, columns: tuple[str, ...]) -> Iterator[Row]:
     if isinstance(task, FileTask):
         yield from metadata_rows(task, columns)
+        return
+    if isinstance(task, StateTask):
+        yield from topic_rows(task) if options.table == "topics" else partition_rows(task)
         return
     store = _open(options)
     try:
