@@ -9,7 +9,9 @@ import pyarrow as pa
 
 RECORDS = "records"  # the records of topics: no system table
 TABLE, TIER_URI, LOG_DIRS, AS_OF_OFFSET = "table", "tier.uri", "log.dirs", "asOfOffset"
-TIER, METADATA = "tier", "metadata"  # values of `source`
+# Values of `source`.
+TIER, METADATA = "tier", "metadata"
+LOG, SNAPSHOT = "log", "snapshot"
 
 _TEXT, _INT, _LONG, _BOOL = pa.string(), pa.int32(), pa.int64(), pa.bool_()
 _TIME = pa.timestamp("us", tz="UTC")
@@ -119,6 +121,20 @@ TABLES: dict[str, Table] = {
     "metadata": Table({**_RECORD, "file": _TEXT}, (LOG_DIRS, AS_OF_OFFSET)),
     "snapshots": Table(
         {"snapshot_offset": _LONG, "snapshot_epoch": _INT, **_RECORD, "file": _TEXT},
+        (LOG_DIRS, AS_OF_OFFSET),
+    ),
+    "isr": Table(
+        {
+            "offset": _LONG,
+            "timestamp": _TIME,
+            "type": _TEXT,
+            **_PARTITION,
+            "leader": _INT,
+            "leader_epoch": _INT,
+            "partition_epoch": _INT,
+            "isr": _rows(broker_id=_INT, broker_epoch=_LONG),
+            "source": _TEXT,
+        },
         (LOG_DIRS, AS_OF_OFFSET),
     ),
 }

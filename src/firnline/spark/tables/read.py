@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from firnline.spark.tables.columns import TABLES
+from firnline.spark.tables.isr import IsrTask, isr_rows, plan_isr
 from firnline.spark.tables.metadata import FileTask, metadata_rows, plan_metadata, plan_snapshots
 from firnline.spark.tables.options import TableOptions
 from firnline.spark.tables.rows import Row, record_batches
@@ -17,7 +18,7 @@ from firnline.spark.tables.tier import TierTask, plan_tier, tier_rows
 from firnline.stores.port import ObjectStore
 from firnline.stores.registry import open_store
 
-TableTask = TierTask | FileTask | StateTask
+TableTask = TierTask | FileTask | StateTask | IsrTask
 
 
 def plan_table(options: TableOptions) -> list[TableTask]:
@@ -27,6 +28,8 @@ def plan_table(options: TableOptions) -> list[TableTask]:
         return list(plan_metadata(dirs, as_of))
     if options.table == "snapshots":
         return list(plan_snapshots(dirs, as_of))
+    if options.table == "isr":
+        return list(plan_isr(dirs, as_of))
     if dirs:
         return list(plan_state(options.table, dirs, as_of))
     store = _open(options)
@@ -46,6 +49,9 @@ def read_table(
 def _rows(options: TableOptions, task: TableTask, columns: tuple[str, ...]) -> Iterator[Row]:
     if isinstance(task, FileTask):
         yield from metadata_rows(task, columns)
+        return
+    if isinstance(task, IsrTask):
+        yield from isr_rows(task)
         return
     if isinstance(task, StateTask):
         yield from topic_rows(task) if options.table == "topics" else partition_rows(task)

@@ -4,7 +4,7 @@ Records of a metadata transaction count when it ends, at their own offsets; thos
 has not ended do not. Source: KIP-868; `metadata/loader.py`.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from firnline.base.errors import KafkaError, ProtocolError
@@ -15,6 +15,7 @@ from firnline.records.record import records
 from firnline.spark.tables.files import Placed, Span, read_span, refuse
 
 _RECORDS_AT_ONCE = 10_000
+_MARKERS = (r.BeginTransactionRecord, r.EndTransactionRecord, r.AbortTransactionRecord)
 
 
 class Applied(NamedTuple):
@@ -42,9 +43,22 @@ def messages_of(path: str, found: Placed) -> Iterator[tuple[int, Message]]:
         refuse(path, found.position, str(problem))
 
 
-def applied(spans: Iterable[Span], start_offset: int, end_offset: int) -> Iterator[Applied]:
-    """Yield the records in [start, end) that took effect before `end_offset`."""
+def applied(
+    spans: Sequence[Span], start_offset: int, end_offset: int, *, may_begin_inside: bool = False
+) -> Iterator[Applied]:
+    """Yield the records in [start, end) that took effect before `end_offset`.
+
+    may_begin_inside  a transaction may have begun below `start_offset`; not so where a snapshot ends
+    """
     waiting: list[Applied] | None = None
+    if may_begin_inside and start_offset > 0:
+        markers = (
+            type(one.record)
+            for one in _timed(spans, start_offset, end_offset)
+            if isinstance(one.record, _MARKERS)
+        )
+        if next(markers, r.BeginTransactionRecord) is not r.BeginTransactionRecord:
+            waiting = []
     for one in _timed(spans, start_offset, end_offset):
         kind = type(one.record)
         if kind is r.BeginTransactionRecord:
@@ -60,7 +74,7 @@ def applied(spans: Iterable[Span], start_offset: int, end_offset: int) -> Iterat
             yield one
 
 
-def _timed(spans: Iterable[Span], start_offset: int, end_offset: int) -> Iterator[Applied]:
+def _timed(spans: Sequence[Span], start_offset: int, end_offset: int) -> Iterator[Applied]:
     for span in spans:
         if span.end_offset <= start_offset or span.base_offset >= end_offset:
             continue
