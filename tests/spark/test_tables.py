@@ -17,6 +17,9 @@ from firnline.base.errors import ConfigError
 from firnline.spark.source import FirnlineSource, kept_options
 from firnline.spark.tables.columns import TABLES
 from firnline.stores.directory import DirectoryStore
+from tests.metadata_stories import Life
+from tests.spark.reading_tables import rows
+from tests.spark.test_tables_state import write_life
 from tests.spark.written_tier import WrittenPartition, batches
 
 
@@ -86,3 +89,24 @@ def test_sql_reads_and_joins_system_tables(spark: SparkSession, tier: Path) -> N
         " GROUP BY topic ORDER BY topic"
     )
     assert [tuple(row) for row in found.collect()] == [("t1", 1, True, 99), ("t2", 2, True, 199)]
+
+
+def test_sql_reads_the_metadata_of_a_node(spark: SparkSession, tmp_path: Path) -> None:
+    written = write_life(tmp_path, Life(3).write(300), snapshot_every=15)
+    for table in ("metadata", "snapshots", "topics", "partitions", "isr"):
+        spark.sql(
+            f"CREATE OR REPLACE TEMPORARY VIEW node_{table} USING firnline"
+            f" OPTIONS (table '{table}', `log.dirs` '{tmp_path}')"
+        )
+        found = spark.table(f"node_{table}").collect()
+        assert len(found) == len(rows(table, log_dirs=tmp_path))
+    (row,) = spark.sql(
+        "SELECT get_json_object(value, '$.feature_level') FROM node_metadata"
+        " WHERE type = 'FeatureLevelRecord' AND offset = 0"
+    ).collect()
+    assert row[0] == "30"
+    as_of = spark.read.format("firnline").options(
+        table="partitions", asOfOffset=str(written.snapshots[0]), **{"log.dirs": str(tmp_path)}
+    )
+    image = written.images[written.snapshots[0]]
+    assert as_of.load().count() == sum(len(t.partitions) for t in image.topics_by_id.values())

@@ -6,6 +6,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import (
     ArrayType,
+    BinaryType,
     BooleanType,
     DataType,
     IntegerType,
@@ -23,6 +24,7 @@ from firnline.spark.tables.read import TableTask, plan_table, read_table
 
 _SIMPLE: dict[pa.DataType, DataType] = {
     pa.string(): StringType(),
+    pa.binary(): BinaryType(),
     pa.int32(): IntegerType(),
     pa.int64(): LongType(),
     pa.bool_(): BooleanType(),

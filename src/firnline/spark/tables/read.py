@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from firnline.spark.tables.columns import TABLES
+from firnline.spark.tables.groups import GroupsTask, group_rows, plan_groups
 from firnline.spark.tables.isr import IsrTask, isr_rows, plan_isr
 from firnline.spark.tables.metadata import FileTask, metadata_rows, plan_metadata, plan_snapshots
 from firnline.spark.tables.options import TableOptions
@@ -18,7 +19,7 @@ from firnline.spark.tables.tier import TierTask, plan_tier, tier_rows
 from firnline.stores.port import ObjectStore
 from firnline.stores.registry import open_store
 
-TableTask = TierTask | FileTask | StateTask | IsrTask
+TableTask = TierTask | FileTask | StateTask | IsrTask | GroupsTask
 
 
 def plan_table(options: TableOptions) -> list[TableTask]:
@@ -30,6 +31,8 @@ def plan_table(options: TableOptions) -> list[TableTask]:
         return list(plan_snapshots(dirs, as_of))
     if options.table == "isr":
         return list(plan_isr(dirs, as_of))
+    if options.table == "groups":
+        return list(plan_groups(dirs))
     if dirs:
         return list(plan_state(options.table, dirs, as_of))
     store = _open(options)
@@ -52,6 +55,9 @@ def _rows(options: TableOptions, task: TableTask, columns: tuple[str, ...]) -> I
         return
     if isinstance(task, IsrTask):
         yield from isr_rows(task)
+        return
+    if isinstance(task, GroupsTask):
+        yield from group_rows(task)
         return
     if isinstance(task, StateTask):
         yield from topic_rows(task) if options.table == "topics" else partition_rows(task)
