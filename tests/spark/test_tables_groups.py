@@ -165,9 +165,10 @@ def committed(directory: Path | str) -> dict[tuple[str, int], int]:
     }
 
 
-def test_what_is_deleted_has_no_row(tmp_path: Path) -> None:
+def test_what_is_deleted_has_no_row(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     write(tmp_path, plain(0, commit(0, 1), commit(1, 2)), plain(2, commit(0, None)))
     assert committed(tmp_path) == {("g", 1): 2}
+    assert not caplog.records
 
 
 def test_commits_of_a_transaction_count_at_its_marker(tmp_path: Path) -> None:

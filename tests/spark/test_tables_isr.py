@@ -207,3 +207,29 @@ def test_a_transaction_that_began_below_the_log_is_not_taken_for_what_it_aborted
     (tmp_path / LOG / f"{0:020d}.log").unlink()
     found = rows("isr", log_dirs=tmp_path)
     assert [short(row) for row in found] == [(at + 5, "PartitionRecord", 0, 2, -1, [(2, None)])]
+
+
+def test_a_registration_that_the_log_has_lost_is_unknown_and_not_the_next_one(
+    tmp_path: Path,
+) -> None:
+    """The snapshot knows broker 2 by its second registration, which came after the first row."""
+    life = Life(1)
+    at = len(life.batches[0])
+    life.batches += [
+        [register(1, at)],
+        [register(2, at + 1)],
+        [r.TopicRecord(name="t", topic_id=TOPIC)],
+        [r.PartitionRecord(partition_id=0, topic_id=TOPIC, replicas=[1, 2], isr=[1, 2], leader=1)],
+        [change(isr=[2, 1])],
+        [register(2, at + 5)],
+        [change(isr=[1, 2])],
+    ]
+    write_life(tmp_path, life, snapshot_every=6, segment_batches=4)
+    (tmp_path / LOG / f"{0:020d}.log").unlink()
+    found = rows("isr", log_dirs=tmp_path)
+    assert [(row["source"], *short(row)[:2], short(row)[-1]) for row in found] == [
+        ("log", at + 3, "PartitionRecord", [(1, at), (2, None)]),
+        ("log", at + 4, "PartitionChangeRecord", [(2, None), (1, at)]),
+        ("snapshot", at + 6, "PartitionRecord", [(2, at + 5), (1, at)]),
+        ("log", at + 6, "PartitionChangeRecord", [(1, at), (2, at + 5)]),
+    ]

@@ -15,6 +15,8 @@ from firnline.cli.dump import facts_of
 from firnline.client.admin import Admin
 from firnline.log.directory import CLEAN_SHUTDOWN
 from firnline.records.batch import headers
+from firnline.spark.tables.options import parse_table_options
+from firnline.spark.tables.read import plan_table, read_table
 from firnline.testing.plugin import Broker
 from tests.spark.reading_tables import ms, rows
 
@@ -184,6 +186,58 @@ def test_a_torn_end_is_damage_if_the_node_closed_or_synced_the_log(node: Path) -
     (node / CLEAN_SHUTDOWN).unlink()
     with pytest.raises(StorageError, match="not complete"):
         rows("metadata", log_dirs=node)  # its recovery point says that it was synced
+
+
+def test_a_node_that_closed_its_log_left_no_torn_end_also_above_its_recovery_point(
+    node: Path,
+) -> None:
+    file = node / LOG / FIRST
+    file.write_bytes(file.read_bytes()[:-5])
+    (node / "recovery-point-offset-checkpoint").write_text("0\n1\n__cluster_metadata 0 1\n")
+    with pytest.raises(StorageError, match="not complete"):
+        rows("metadata", log_dirs=node)
+    # A marker without a recovery point is Kafka's: Kafka closes the log of the metadata after it.
+    (node / "recovery-point-offset-checkpoint").write_text("0\n0\n")
+    assert rows("metadata", log_dirs=node)
+
+
+def test_another_leader_epoch_is_damage_by_the_checkpoint_or_by_the_next_batch(node: Path) -> None:
+    file = node / LOG / FIRST
+    good = file.read_bytes()
+    starts = [head.position for head in headers(good)]
+    broken = bytearray(good)
+    broken[starts[-1] + 15] ^= 2
+    file.write_bytes(broken)  # no batch follows
+    with pytest.raises(StorageError, match="another leader epoch") as caught:
+        rows("metadata", log_dirs=node)
+    assert caught.value.facts["position"] == starts[-1]
+    broken = bytearray(good)
+    broken[starts[3] + 15] ^= 2
+    file.write_bytes(broken)
+    torn(node, b"")  # the checkpoint may be older than the batches
+    with pytest.raises(StorageError, match="another leader epoch") as caught:
+        rows("metadata", log_dirs=node)
+    assert caught.value.facts["position"] == starts[4]
+
+
+def test_what_changes_between_plan_and_read_is_an_error(node: Path) -> None:
+    file = node / LOG / FIRST
+    good = file.read_bytes()
+    options = parse_table_options({"table": "metadata", "log.dirs": str(node)})
+    (task,) = plan_table(options)
+    starts = [head.position for head in headers(good)]
+    flipped = good[:-1] + bytes([good[-1] ^ 1])
+    for data, problem, position in (
+        (good[: starts[-1]], "changed while it was read", starts[-1]),
+        (flipped, "another CRC", starts[-1]),
+    ):
+        file.write_bytes(data)
+        with pytest.raises(StorageError, match=problem) as caught:
+            list(read_table(options, task, ("offset",)))
+        assert caught.value.facts["position"] == position
+    file.unlink()
+    with pytest.raises(StorageError, match="read again"):
+        list(read_table(options, task, ("offset",)))
 
 
 def test_a_broken_batch_before_a_sound_one_is_no_torn_end(node: Path) -> None:

@@ -223,3 +223,19 @@ def test_records_of_a_transaction_count_when_it_ends(tmp_path: Path) -> None:
     spans = next(task.log for task in state.plan_state("topics", (str(tmp_path),), None))
     everything = [one.record for one in replay.applied(spans, 0, 10**6)]
     assert [m.name for m in everything if isinstance(m, r.TopicRecord)] == ["kept"]
+
+
+def test_a_partition_that_the_log_creates_again_has_one_row(tmp_path: Path) -> None:
+    topic_id = b"t" * 16
+    life = Life(1)
+    life.batches += [
+        [r.TopicRecord(name="t", topic_id=topic_id)],
+        [r.PartitionRecord(partition_id=0, topic_id=topic_id, replicas=[1], isr=[1], leader=1)],
+        [r.NoOpRecord()],
+        [r.PartitionRecord(partition_id=0, topic_id=topic_id, replicas=[2], isr=[2], leader=2)],
+    ]
+    written = write_life(tmp_path, life, snapshot_every=2)
+    assert written.snapshots[-1] < max(written.images)
+    (row,) = rows("partitions", log_dirs=tmp_path)
+    assert (row["topic"], row["leader"]) == ("t", 2)
+    check(written, None)
