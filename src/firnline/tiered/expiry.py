@@ -61,7 +61,7 @@ class Tier(Protocol):
     covered_offset  the last local offset that the tier has (`Hosted.covered_offset`)
     highest_offset  the last offset of the lineage that the tier has, also above one that it lacks; -1: none
     is_dangling     whether a COPY_STARTED will never be finished
-    age_ms          how long ago a change of a segment was, by the clock of the broker that made it
+    age_ms          how long ago a change of a segment was, as far as this process can know
     deletes_below   the log start offset, as far as it was decided (`Hosted.deletes_below`)
     serves_all      whether segments of the lineage serve all offsets from there to the local log
     """
@@ -528,7 +528,7 @@ class _AskedTier:
         services = self._services
         if segment.segment_id in services.copying.of(self._where):
             return False
-        age_ms = self.age_ms(segment)
+        age_ms = self._stated_age_ms(segment)
         if segment.broker_id != services.settings.node_id:
             return age_ms >= services.settings.dangling_after_ms
         if segment.event_timestamp_ms < services.started_ms:
@@ -536,14 +536,17 @@ class _AskedTier:
         return age_ms >= 2 * services.settings.metadata_consume_wait_ms
 
     def age_ms(self, segment: RemoteSegment) -> int:
-        """Return how long ago a change of a segment was, as far as this process can know.
+        """Return how long ago a change of a segment was, at most since the start of this process.
 
-        At most since its start: the clock may have jumped before it. If the clock of the other broker is
-        ahead, count from when this one first saw the change.
+        What is waited for by it must be over: before the start the clock may have jumped.
         """
+        return min(self._stated_age_ms(segment), self._now_ms - self._services.started_ms)
+
+    def _stated_age_ms(self, segment: RemoteSegment) -> int:
+        """If the clock of the other broker is ahead, count from when this one first saw the change."""
         age_ms = self._now_ms - segment.event_timestamp_ms
         if age_ms >= 0:
-            return min(age_ms, self._now_ms - self._services.started_ms)
+            return age_ms
         change = (segment.segment_id, segment.state)
         return self._now_ms - self._first_seen_ms.setdefault(change, self._now_ms)
 
