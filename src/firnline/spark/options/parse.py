@@ -69,6 +69,7 @@ KNOWN = (
 )
 # Before each setting of a store's client library, as `rsm.config.store.` is for a broker.
 STORE_PREFIX = "tier.store."
+_RECORDS = "records"
 _PLACES = tuple(name for name in KNOWN if name.startswith(("starting", "ending")))
 # The official source ignores them in a batch read, and says so.
 _STREAMING = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
@@ -134,6 +135,8 @@ def parse_options(given: Mapping[str, str]) -> Options:
     options = {name.lower(): value for name, value in given.items()}
     for name in given:
         _refuse_unknown(name)
+    if options.get("table", _RECORDS).strip().lower() != _RECORDS:
+        raise ConfigError("a system table can only be read with spark.read", table=options["table"])
     notes = check_kafka_options([name for name in options if name.startswith(PREFIX)])
     notes += _without_effect(options)
     uri = options.get("tier.uri", "").strip()
