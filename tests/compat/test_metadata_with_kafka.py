@@ -10,7 +10,6 @@ from click.testing import CliRunner
 
 from firnline.base.errors import ConfigError
 from firnline.base.ids import OffsetAndEpoch, uuid_from_text
-from firnline.cli.dump_metadata import HIDDEN
 from firnline.cli.main import cli
 from firnline.config.broker import BrokerConfig
 from firnline.controller.brokers import Heartbeat, Registration
@@ -37,6 +36,7 @@ from firnline.raft.voters import parse_voters
 from firnline.records.build import NewRecord, build_batch
 from firnline.runtime.disk import RealFs
 from firnline.runtime.rng import SystemRng
+from firnline.spark.tables.record_facts import HIDDEN
 from tests.metadata_stories import Life
 from tests.peers import kafka
 from tests.peers.nodes import eventually

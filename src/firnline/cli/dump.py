@@ -269,7 +269,7 @@ def _control_name(kind: int) -> str:
 def _control_value(kind: int, row: Record) -> Any:
     if kind not in {member.value for member in control.ControlType}:
         return _text(row.value)
-    from firnline.cli.dump_metadata import shown
+    from firnline.spark.tables.record_facts import shown
 
     return shown(control.decode_value(kind, row.value), 0)
 
@@ -291,7 +291,7 @@ def _plain_record(row: Record) -> Fact:
 
 
 def _metadata_record(row: Record) -> Fact:
-    from firnline.cli.dump_metadata import metadata_fact
+    from firnline.spark.tables.record_facts import metadata_fact
 
     return metadata_fact(row.value or b"")
 

@@ -47,6 +47,8 @@ from firnline.spark.planning.scan import plan_read, tasks_for_cores
 from firnline.spark.pushdown import filters_of, is_pushing, log_once, setting_of_planner
 from firnline.spark.read import read_task
 from firnline.spark.schema import ALL_COLUMNS, COLUMNS, OFFICIAL_COLUMNS, ReadSettings
+from firnline.spark.table_source import table_reader, table_schema
+from firnline.spark.tables.options import is_table
 from firnline.stores.port import ObjectStore
 from firnline.stores.registry import open_store
 
@@ -96,17 +98,17 @@ class FirnlineSource(DataSource):
     def schema(self) -> StructType:
         """Return the columns of Spark's own Kafka source; `headers` only if requested."""
         of_table = table_options(self.options)
-        options = options_of_either(self.options if of_table is None else of_table)
+        given = self.options if of_table is None else of_table
+        if is_table(given):
+            return _keeping(table_schema(given), of_table)
+        options = options_of_either(given)
         if of_table is not None and options.takes_filters:
             raise ConfigError(
                 "pushdown cannot be an option of a table: Spark would use the filter of one place in a query"
                 " for all places that name the table. Read it WITH (pushdown = 'true')"
             )
         names = OFFICIAL_COLUMNS if options.include_headers else COLUMNS
-        first, *others = (StructField(name, _TYPES[name]) for name in names)
-        if of_table is not None:
-            first.metadata = {_METADATA: json.dumps(of_table)}
-        return StructType([first, *others])
+        return _keeping(StructType([StructField(name, _TYPES[name]) for name in names]), of_table)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Create the reader; `schema` is ours, or the user's choice of its columns."""
@@ -116,6 +118,8 @@ class FirnlineSource(DataSource):
                 "Spark gives a table that was created with a list of columns none of its options: create it"
                 " without columns, or as a temporary view, or read it WITH (option = 'value')"
             )
+        if is_table(given):
+            return table_reader(given, schema)
         options, columns = parse_options(given), columns_of(schema)
         if options.takes_filters and is_pushing():
             return FilteringReader(options, columns)
@@ -249,6 +253,13 @@ def table_options(given: Mapping[str, str]) -> dict[str, str] | None:
         for name, value in given.items()
         if name.startswith(_TABLE_OPTION)
     }
+
+
+def _keeping(schema: StructType, of_table: dict[str, str] | None) -> StructType:
+    """Return the schema; of a table with its options, which Spark does not give to the reader."""
+    if of_table is not None:
+        schema.fields[0].metadata = {_METADATA: json.dumps(of_table)}
+    return schema
 
 
 def kept_options(schema: StructType) -> dict[str, str]:

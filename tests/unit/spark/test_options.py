@@ -152,3 +152,9 @@ def test_settings_of_the_store_are_passed_on_without_their_prefix() -> None:
     assert options.store_settings == {"endpoint": "http://x", "region": "r"}
     with pytest.raises(ConfigError, match=r"unknown option tier\.store\."):
         parse_options(GOOD | {"tier.store.": "x"})
+
+
+def test_a_system_table_is_not_taken_for_records() -> None:
+    assert parse_options(GOOD | {"table": "Records"}) == parse_options(GOOD)
+    with pytest.raises(ConfigError, match=r"only be read with spark\.read.*table=segments"):
+        parse_options(GOOD | {"Table": "segments"})

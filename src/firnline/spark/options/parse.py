@@ -67,9 +67,11 @@ KNOWN = (
     "windowBytes",
     "verifyCrc",
     "decoder",
+    "table",  # only `records` comes here; the system tables have options of their own
 )
 # Before each setting of a store's client library, as `rsm.config.store.` is for a broker.
 STORE_PREFIX = "tier.store."
+_RECORDS = "records"
 _PLACES = tuple(name for name in KNOWN if name.startswith(("starting", "ending")))
 # The official source ignores them in a batch read, and says so.
 _STREAMING = (MAX_OFFSETS, MIN_OFFSETS, MAX_DELAY, MAX_BYTES)
@@ -138,6 +140,8 @@ def parse_options(given: Mapping[str, str], *, is_stream: bool = False) -> Optio
     options = {name.lower(): value for name, value in given.items()}
     for name in given:
         _refuse_unknown(name)
+    if options.get("table", _RECORDS).strip().lower() != _RECORDS:
+        raise ConfigError("a system table can only be read with spark.read", table=options["table"])
     notes = check_kafka_options([name for name in options if name.startswith(PREFIX)])
     notes += _without_effect_in_streams(options) if is_stream else _without_effect(options)
     uri = options.get("tier.uri", "").strip()

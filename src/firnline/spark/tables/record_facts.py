@@ -1,4 +1,5 @@
-"""Metadata records as `firnline dump` shows them: by name, version and fields. PURE.
+"""Metadata records as `firnline dump` and the Spark table `metadata` show them: by name, version and
+fields. PURE.
 
 Shows the fields of the record's version, tagged fields only if they differ from the default, like Kafka's
 dump tool. Secrets are not shown: credentials, and settings that may be secret. Source: rel-X4.
@@ -12,9 +13,10 @@ from firnline.config.broker import broker_keys
 from firnline.metadata import records as r
 from firnline.metadata.image import ResourceType
 from firnline.protocol.primitives import read_uvarint
-from firnline.protocol.schema import Struct
+from firnline.protocol.schema import Message, Struct
 
 HIDDEN = "[hidden]"
+_MORE = 0x80  # of a varint: a further byte follows
 _SECRETS = ("salt", "stored_key", "server_key")
 
 
@@ -23,16 +25,38 @@ def metadata_fact(value: Buffer) -> dict[str, Any]:
 
     Raises ProtocolError for other bytes.
     """
+    record, version = versioned(value)
+    return {
+        "type": type(record).__name__,
+        "version": version,
+        "value": open_fields(record, version),
+    }
+
+
+def versioned(value: Buffer) -> tuple[Message, int]:
+    """Return the record in a metadata record's value, and the version at which it is written there.
+
+    Raises ProtocolError for other bytes.
+    """
     record = r.decode(value)
+    if (
+        value[2] < _MORE and value[1] < _MORE
+    ):  # as all are so far: a byte for each part of the frame
+        return record, value[2]
     _, position = read_uvarint(value, 0)
     _, position = read_uvarint(value, position)
     version, _ = read_uvarint(value, position)
+    return record, version
+
+
+def open_fields(record: Message, version: int) -> dict[str, Any]:
+    """Return the fields of a metadata record as JSON values, without its secrets."""
     fields = shown(record, version)
     if isinstance(record, r.UserScramCredentialRecord):
         fields |= dict.fromkeys(_SECRETS, HIDDEN)
     if isinstance(record, r.ConfigRecord) and _is_secret(record):
         fields["value"] = HIDDEN
-    return {"type": type(record).__name__, "version": version, "value": fields}
+    return fields
 
 
 def shown(value: Struct, version: int) -> dict[str, Any]:
