@@ -18,7 +18,6 @@ from firnline.base.units import GIB, HOUR_MS, MIB
 from firnline.spark.options.parse import Options
 from firnline.spark.planning.filters import Filters
 from firnline.spark.planning.plan import Task
-from firnline.spark.planning.scan import plan_scan
 from firnline.stores.memory import MemoryStore
 from firnline.stores.port import PAGE_OBJECTS, ObjectInfo
 from firnline.tiered.catalog.format import (
@@ -42,6 +41,7 @@ from firnline.tiered.objects.layout import (
     part_key,
     segment_stem,
 )
+from tests.spark.written_tier import plan_scan
 
 REQUEST_S = 0.020
 TOPIC_ID = bytes([1]) * 16

@@ -25,7 +25,6 @@ from firnline.spark.planning.filters import (
     without,
 )
 from firnline.spark.planning.plan import Task
-from firnline.spark.planning.scan import plan_scan
 from firnline.spark.read import read_task
 from firnline.spark.schema import DataLoss, ReadSettings
 from firnline.stores.memory import MemoryStore
@@ -33,7 +32,7 @@ from firnline.stores.port import ObjectStore
 from firnline.tiered.catalog import format as catalog_format
 from firnline.tiered.objects import layout
 from firnline.tiered.objects.layout import LOG, OFFSET_INDEX, TIME_INDEX
-from tests.spark.written_tier import T0, WrittenPartition, batch, batches
+from tests.spark.written_tier import T0, WrittenPartition, batch, batches, plan_scan
 
 Row = tuple[str, int, int, int]  # topic, partition, offset, timestamp in ms
 COLUMNS = ("topic", "partition", "offset", "timestamp")

@@ -267,7 +267,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         )
         done = subprocess.run(
             [sys.executable, "-m", "tests.spark.official", str(base / "cases.json"), jars],
-            capture_output=True, text=True, timeout=240, check=False,
+            capture_output=True, text=True, timeout=600, check=False,
         )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
     print(done.stderr, f"{time.monotonic() - began:.1f} s altogether, without the servers' start")

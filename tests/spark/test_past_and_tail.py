@@ -89,6 +89,16 @@ def flush(cluster: Cluster, name: str) -> None:
         admin.tier_flush(name, [], timeout_s=60)
 
 
+def delete_below(cluster: Cluster, name: str, offset: int) -> None:
+    host, _, port = cluster.broker.bootstrap.rpartition(":")
+    below = DeleteRecordsPartition(partition_index=0, offset=offset)
+    request = DeleteRecordsRequest(
+        topics=[DeleteRecordsTopic(name=name, partitions=[below])], timeout_ms=10_000
+    )
+    with Connection(host, int(port)) as connection:
+        connection.ask(request)
+
+
 def test_past_and_tail_have_every_record_once(cluster: Cluster) -> None:
     rows = cluster.read()
     assert [row["offset"] for row in rows] == list(range(200))
@@ -155,13 +165,7 @@ def test_deleted_records_of_a_cut_are_data_loss_and_not_fewer_rows(cluster: Clus
     make_topic(cluster, "shortened")
     tiered_topic.write(cluster.broker.bootstrap, "shortened", 0, 30)
     cut = pin(cluster.options("shortened"))
-    host, _, port = cluster.broker.bootstrap.rpartition(":")
-    below = DeleteRecordsPartition(partition_index=0, offset=12)
-    request = DeleteRecordsRequest(
-        topics=[DeleteRecordsTopic(name="shortened", partitions=[below])], timeout_ms=10_000
-    )
-    with Connection(host, int(port)) as connection:
-        connection.ask(request)
+    delete_below(cluster, "shortened", 12)
     with pytest.raises(DataLoss, match=r"below the log start.*from_offset=0.*log_start=12"):
         cluster.read("shortened", asOf=cut)
     rest = cluster.read("shortened", asOf=cut, failOnDataLoss="false")
@@ -175,13 +179,7 @@ def test_records_that_go_after_the_plan_are_data_loss(cluster: Cluster) -> None:
     tiered_topic.write(cluster.broker.bootstrap, "goes", 0, 30)
     reader, lenient = cluster.reader("goes"), cluster.reader("goes", failOnDataLoss="false")
     plan = list(reader.partitions())
-    host, _, port = cluster.broker.bootstrap.rpartition(":")
-    below = DeleteRecordsPartition(partition_index=0, offset=12)
-    request = DeleteRecordsRequest(
-        topics=[DeleteRecordsTopic(name="goes", partitions=[below])], timeout_ms=10_000
-    )
-    with Connection(host, int(port)) as connection:
-        connection.ask(request)
+    delete_below(cluster, "goes", 12)
     with pytest.raises(DataLoss, match=r"does not have these offsets.*log_start=12"):
         rows_of(reader, plan)
     assert [row["offset"] for row in rows_of(lenient, plan)] == list(range(12, 30))

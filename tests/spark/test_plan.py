@@ -22,13 +22,12 @@ from firnline.spark.planning.plan import (
     pieces_of,
     segment_of,
 )
-from firnline.spark.planning.scan import plan_scan
 from firnline.spark.read import read_task
 from firnline.spark.schema import ReadSettings
 from firnline.stores.memory import MemoryStore
 from firnline.tiered.lineage import epoch_at, segment_epochs
 from firnline.tiered.objects.catalog_reader import read_catalog
-from tests.spark.written_tier import WrittenPartition, batches
+from tests.spark.written_tier import WrittenPartition, batches, plan_scan
 
 
 def segment(number: int, base: int, end: int, epochs: Epochs, size_bytes: int = 100) -> Segment:

@@ -17,7 +17,6 @@ from firnline.formats.transaction_index import AbortedTxn
 from firnline.spark.options.parse import ByTimestamp, Options, parse_options
 from firnline.spark.planning.filters import Filters
 from firnline.spark.planning.plan import Task, segment_in, segment_of
-from firnline.spark.planning.scan import plan_scan
 from firnline.spark.planning.transactions import AbortedByOffset
 from firnline.spark.read import read_task
 from firnline.spark.schema import CorruptSegment, ReadSettings
@@ -37,7 +36,7 @@ from firnline.tiered.objects.layout import (
     TXN_INDEX,
 )
 from tests.spark.test_filters import Counting, long_partition
-from tests.spark.written_tier import T0, WrittenPartition, batch, batches
+from tests.spark.written_tier import T0, WrittenPartition, batch, batches, plan_scan
 
 
 def plan(store: ObjectStore, **options: Any) -> list[Task]:

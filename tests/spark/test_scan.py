@@ -17,7 +17,6 @@ from firnline.records.compression import LZ4, ZSTD
 from firnline.spark.options.parse import parse_options
 from firnline.spark.planning.filters import Filters
 from firnline.spark.planning.plan import Task
-from firnline.spark.planning.scan import plan_scan
 from firnline.spark.read import read_task
 from firnline.spark.schema import CorruptSegment, DataLoss, ReadSettings
 from firnline.stores.memory import MemoryStore
@@ -30,7 +29,7 @@ from firnline.tiered.objects.layout import (
     TIME_INDEX,
     TXN_INDEX,
 )
-from tests.spark.written_tier import T0, WrittenPartition, batch, batches
+from tests.spark.written_tier import T0, WrittenPartition, batch, batches, plan_scan
 
 
 def read(store: ObjectStore, **options: str) -> list[tuple[str, int, int]]:

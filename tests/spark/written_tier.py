@@ -11,7 +11,11 @@ from firnline.records.batch import BatchHeader, headers
 from firnline.records.build import NewRecord, build_batch
 from firnline.records.walk import BatchWalk, Slot
 from firnline.spark import decode_python
-from firnline.spark.schema import Wanted
+from firnline.spark.options.parse import Options
+from firnline.spark.planning.filters import Filters
+from firnline.spark.planning.plan import Task
+from firnline.spark.planning.scan import plan_read
+from firnline.spark.schema import COLUMNS, Wanted
 from firnline.stores.port import ObjectStore
 from firnline.tiered.catalog.format import (
     CatalogHead,
@@ -67,6 +71,18 @@ def fingerprint_of(segment: CatalogSegment, bodies: Mapping[str, bytes]) -> Fing
         heads_crc=walk.state[Slot.HEADS_CRC],
         sums=tuple((s, ObjectSum(len(b), crc32c(b))) for s, b in bodies.items()),
     )
+
+
+def plan_scan(
+    store: ObjectStore,
+    options: Options,
+    filters: Filters = Filters(),  # noqa: B008
+    *,
+    columns: tuple[str, ...] = COLUMNS,
+) -> list[Task]:
+    """Return the tasks of a read of the tier alone."""
+    tasks = plan_read(store, options, filters, columns=columns).tasks
+    return [task for task in tasks if isinstance(task, Task)]
 
 
 class WrittenPartition:

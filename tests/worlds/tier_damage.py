@@ -13,7 +13,6 @@ from firnline.records.batch import headers, set_offset_and_epoch
 from firnline.records.build import NewRecord, build_batch
 from firnline.records.control import ControlType, encode_key
 from firnline.spark.options.parse import Options, parse_options
-from firnline.spark.planning.scan import plan_scan
 from firnline.spark.read import read_task
 from firnline.spark.schema import ReadSettings
 from firnline.tiered.catalog import writer
@@ -28,6 +27,7 @@ from firnline.tiered.objects.layout import (
 from firnline.tiered.reads.index_cache import IndexCache
 from firnline.tiered.reads.reader import RemoteReader
 from firnline.tiered.spi import RemoteSegment
+from tests.spark.written_tier import plan_scan
 from tests.tier_damage import CUT, EMPTY, FLIP, KINDS, ZEROS, damaged
 from tests.worlds.tier import WHERE, Cluster, Node
 

@@ -385,7 +385,7 @@ class FullCluster(Cluster):
             for index in sorted(topic.partitions):
                 key, state = (topic.topic_id, index), topic.partitions[index]
                 where = f"{topic.name}-{index}"
-                if self._waits_for_operator(topic.name):
+                if self._waits_for_operator(key):
                     continue
                 if sorted(state.isr) != sorted(state.replicas):
                     return f"the ISR of {where} is {state.isr} of {state.replicas}"
@@ -407,8 +407,8 @@ class FullCluster(Cluster):
                         return f"a consumer of {where} is at {position}, the end is {end}"
         return self._unsettled()
 
-    def _waits_for_operator(self, _topic: str) -> bool:
-        """Whether partitions of a topic need what only an operator can bring back."""
+    def _waits_for_operator(self, _key: PartitionKey) -> bool:
+        """Whether a partition needs what only an operator can bring back, and its leader says so."""
         return False
 
     def _unsettled(self) -> str | None:

@@ -437,6 +437,16 @@ class TierChecks:
         known = self.recorded.by_partition.get(key, {})
         return {each: known[each].state for each in known if known[each].state != DELETED}
 
+    def problem_of(self, key: PartitionKey) -> str | None:
+        """Return what `tier status` of its leader says is wrong with a partition; None if nothing is."""
+        for where, broker_id, found in self.replicas_with_tier():
+            if where == key and found.is_leader:
+                process = self._hosts[broker_id].process
+                assert process is not None
+                rows = process.machine.broker.tier.status(key[0])
+                return next((row.problem for row in rows if row.partition == key[1]), None)
+        return None
+
     def replicas_with_tier(self) -> Iterator[tuple[PartitionKey, int, Partition]]:
         """The running replicas of tiered partitions, with their brokers."""
         for topic in self._dirty.image.topics_by_name.values():

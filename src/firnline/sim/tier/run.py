@@ -7,10 +7,10 @@ anew reads everything from the log start on (rel-T1). Source: reliability (b), r
 from collections.abc import Sequence
 from functools import partial
 
-from firnline.base.ids import REMOTE_LOG_METADATA_TOPIC
 from firnline.metadata.delta import ClusterDelta
 from firnline.metadata.image import ClusterImage
 from firnline.sim.cluster.draw import broker_ids
+from firnline.sim.cluster.ledger import PartitionKey
 from firnline.sim.cluster.run import FullCluster, Users
 from firnline.sim.host import Host, Machine, Process
 from firnline.sim.tier.checks import TierChecks
@@ -119,12 +119,12 @@ class TieredCluster(FullCluster):
                     break
         return is_so
 
-    def _waits_for_operator(self, topic: str) -> bool:
-        """Whether a tiered topic misses records of the metadata, which the last replica standing has lost.
+    def _waits_for_operator(self, key: PartitionKey) -> bool:
+        """Whether records of the metadata were lost with the last replica standing, and status says so (F28).
 
-        Then its replicas and readers wait where only the tier has records, and status says so (F28).
+        Then replicas and readers of the partition wait where only the tier has records.
         """
-        return self.tier.is_void and topic != REMOTE_LOG_METADATA_TOPIC
+        return self.tier.is_void and self.tier.problem_of(key) is not None
 
     def check_history(self) -> None:
         """The tier settles, and everything in it is read again from its start."""

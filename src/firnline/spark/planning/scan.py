@@ -86,18 +86,6 @@ class Plan(NamedTuple):
     cut: Cut
 
 
-def plan_scan(
-    store: ObjectStore,
-    options: Options,
-    filters: Filters = Filters(),  # noqa: B008
-    *,
-    columns: tuple[str, ...] = COLUMNS,
-) -> list[Task]:
-    """Return the tasks of a read of the tier alone; see `plan_read`."""
-    tasks = plan_read(store, options, filters, columns=columns).tasks
-    return [task for task in tasks if isinstance(task, Task)]
-
-
 def plan_read(
     store: ObjectStore | None,
     options: Options,

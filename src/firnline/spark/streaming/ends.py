@@ -6,13 +6,14 @@ from typing import Protocol
 from firnline.base.ids import Uuid
 from firnline.spark.options.brokers import BROKER
 from firnline.spark.options.parse import EARLIEST, LATEST, Options
-from firnline.spark.planning import live, scan
+from firnline.spark.planning import live, scan, tiered_partitions
 from firnline.spark.planning.calls import Calls
 from firnline.spark.planning.catalogs import PartitionRows, Place
 from firnline.spark.planning.cut import Cut
 from firnline.spark.planning.filters import Filters
 from firnline.spark.planning.plan import Range
-from firnline.spark.planning.scan import choose_partitions, plan_read
+from firnline.spark.planning.scan import plan_read
+from firnline.spark.planning.tiered_partitions import choose_partitions
 from firnline.spark.streaming.admission import PartitionEnds
 from firnline.spark.streaming.offsets import Key
 from firnline.stores.port import ObjectStore
@@ -24,7 +25,9 @@ from firnline.tiered.objects.layout import HeadName
 _NO_OFFSET = Filters(offsets=((-1, 0),))
 # What is taken for the size of a record that is not in the tier yet, if nothing of its partition is.
 _RECORD_BYTES = 1024
-_PLANNERS = tuple(logging.getLogger(planner.__name__) for planner in (live, scan))
+_PLANNERS = tuple(
+    logging.getLogger(planner.__name__) for planner in (live, scan, tiered_partitions)
+)
 _SAID_MAX = 1000
 
 

@@ -116,9 +116,8 @@ class _Replay:
         for _, last in sorted(self._last.items()):
             try:
                 yield _row(last)
-            except (
-                ProtocolError
-            ) as problem:  # the same on each replica: a coordinator leaves it out, too
+            except ProtocolError as problem:
+                # It is the same on each replica: a coordinator leaves it out, too.
                 self._left_out[f"undecodable: {problem}"] += 1
         for why, count in self._left_out.items():
             _log.warning("records of groups were left out: count=%d why=%s", count, why)

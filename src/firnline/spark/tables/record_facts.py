@@ -39,9 +39,7 @@ def versioned(value: Buffer) -> tuple[Message, int]:
     Raises ProtocolError for other bytes.
     """
     record = r.decode(value)
-    if (
-        value[2] < _MORE and value[1] < _MORE
-    ):  # as all are so far: a byte for each part of the frame
+    if value[1] < _MORE and value[2] < _MORE:  # as with all records so far
         return record, value[2]
     _, position = read_uvarint(value, 0)
     _, position = read_uvarint(value, position)
