@@ -24,7 +24,7 @@ from firnline.spark.source import FirnlineReader
 from firnline.spark.streaming.reader import FirnlineStreamReader
 from firnline.testing.plugin import Broker
 from tests.spark import tiered_topic
-from tests.spark.tiered_topic import HALF
+from tests.spark.tiered_topic import HALF, HALF_END
 
 COLUMNS = ("topic", "partition", "offset", "key", "readFrom")
 Json = dict[str, Any]
@@ -110,11 +110,11 @@ def test_latest_is_the_end_of_the_topic_and_not_of_the_tier(cluster: Cluster, wa
     options = {"startingOffsets": "latest", "readFrom": way}
     reader = cluster.reader(**options)
     end = step(reader, reader.initialOffset())
-    assert end[HALF] == {"0": 220}
-    assert end["#begins"] == {HALF: {"0": 220}}
+    assert end[HALF] == {"0": HALF_END}
+    assert end["#begins"] == {HALF: {"0": HALF_END}}
     if way == "broker":
         assert reader._opened() is None
-    assert reader.reportLatestOffset() == {HALF: {"0": 220}}
+    assert reader.reportLatestOffset() == {HALF: {"0": HALF_END}}
 
 
 def test_a_partition_that_was_added_is_read_from_its_first_offset(cluster: Cluster) -> None:

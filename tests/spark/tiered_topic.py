@@ -21,6 +21,8 @@ from tests.spark.written_tier import T0
 
 TOPIC = "both-ways"
 HALF, PLAIN = "half-copied", "not-copied"
+# Of HALF, records up to the first of these are in the tier, and up to the second in the topic.
+HALF_TIERED, HALF_END = 180, 200
 PARTITIONS = 3
 # The last one stays empty, so no catalog of the tier names it.
 WRITTEN = (0, 1)
@@ -82,11 +84,11 @@ def half_tiered(broker: Broker) -> None:
     with Admin(broker.bootstrap) as admin:
         admin.create_topic(HALF, partitions=1, configs=_CONFIGS)
         admin.create_topic(PLAIN, partitions=1, configs={"retention.ms": "-1"})
-        write(broker.bootstrap, HALF, 0, 180)
+        write(broker.bootstrap, HALF, 0, HALF_TIERED)
         admin.tier_flush(HALF, [], timeout_s=60)
     first = broker.directory / f"{HALF}-0" / f"{0:020d}.log"
     eventually("old segments leave the broker", lambda: not first.exists())
-    write(broker.bootstrap, HALF, 180, 200)
+    write(broker.bootstrap, HALF, HALF_TIERED, HALF_END)
     write(broker.bootstrap, PLAIN, 0, 50)
 
 
