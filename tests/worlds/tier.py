@@ -218,6 +218,7 @@ SETTINGS = {
     "metadata_consume_wait_ms": 5_000,
     "remover_interval_ms": 5_000,
     "fetch_max_wait_ms": 2_000,
+    "delete_delay_ms": 0,
 }
 
 

@@ -66,7 +66,8 @@ class TopicConfig:
     file_delete_delay_ms: int = key(
         "LONG",
         60000,
-        "Time from removing a segment from the log to deleting its files.",
+        "Time from removing a segment from the log to deleting its files; from removing it from the catalog"
+        " of the tier to deleting its objects.",
         valid="[0,...]",
         synonym="log.segment.delete.delay.ms",
     )

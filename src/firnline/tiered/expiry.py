@@ -29,7 +29,7 @@ from firnline.tiered.hosted import Hosted, Services, TaskCallback, closed_from
 from firnline.tiered.lineage import shared_end
 from firnline.tiered.metadata.log import HistoryUnknown
 from firnline.tiered.retained import Retained, RetainedKey, is_copy
-from firnline.tiered.segment_removal import CHECKED_IN_STEP, SegmentRemoval
+from firnline.tiered.segment_removal import CHECKED_IN_STEP, SegmentRemoval, Unlisted
 from firnline.tiered.settings import NO_LIMIT
 from firnline.tiered.spi import RemoteSegment, SegmentState
 
@@ -315,6 +315,7 @@ class Expiry:
         # The last time that the limits were applied. A run between two intervals only deletes segments below
         # the log start, and finishes deletions that have begun.
         self._limited_ms = 0
+        self._unlisted = Unlisted()
 
     def run(self, now_ms: int, done: TaskCallback) -> Effects:
         """Delete all due segments; then call `done(None, now_ms)`, or with the first error."""
@@ -446,11 +447,17 @@ class Expiry:
             decision.segments,
             may_go_on=lambda: hosted.leads and self._services.withheld(hosted.where) is None,
             between=self._catalog.request,
+            delay_ms=self._delay_ms(),
+            unlisted=self._unlisted,
         )
         error: FirnlineError | None = yield from run.call(removal.begin)
         if error is None and decision.is_uncertain:
             return hosted.uncertain_start()
         return error
+
+    def _delay_ms(self) -> int:
+        """Return how long readers of an earlier catalog may need the objects; 0 if there is no catalog."""
+        return 0 if self._services.catalog is None else self._hosted.log.config.file_delete_delay_ms
 
     def _is_limit_due(self, now_ms: int) -> bool:
         """Whether it is time to apply the limits of the whole log again."""

@@ -66,6 +66,8 @@ class Remover:
         # Partitions of which only unfinished copies are left, and when their objects are deleted once more: a
         # put of a broker that was killed may still be on its way to the store.
         self._waiting: dict[TopicIdPartition, int] = {}
+        # Partitions whose topic has its marker of a deleted one, and when this process first saw that.
+        self._marked_ms: dict[TopicIdPartition, int] = {}
         # Partitions that were removed, and when their folders are emptied once more; in that order.
         self._to_sweep: dict[TopicIdPartition, tuple[int, PartitionDelete]] = {}
         self._is_sweeping = False
@@ -239,6 +241,7 @@ class Remover:
         self._left = len(deletions)
         left = [TopicIdPartition(each.topic_id, each.partition) for each in deletions]
         self._waiting = {each: self._waiting[each] for each in left if each in self._waiting}
+        self._marked_ms = {each: self._marked_ms[each] for each in left if each in self._marked_ms}
         logged = self._log_end()
         if len(self._waiting) < len(left):
             return logged + self._retry_later(now_ms)
@@ -279,6 +282,8 @@ class Remover:
         segments = metadata.segments_to_remove(where)
         if isinstance(segments, KafkaError):
             return segments
+        if segments and self._may_be_read(where, run.now_ms):
+            return None
         is_last = self._has_waited(where, segments, run.now_ms)
         removal = SegmentRemoval(
             self._services,
@@ -303,6 +308,19 @@ class Remover:
         if error is None:
             run.emit(self._sweep_later(delete, run.now_ms))
         return error
+
+    def _may_be_read(self, where: TopicIdPartition, now_ms: int) -> bool:
+        """Whether who has found the topic before it was marked as deleted may still read it."""
+        if self._services.catalog is None:
+            return False
+        since_ms = self._marked_ms.setdefault(where, now_ms)
+        due_ms = since_ms + self._services.settings.delete_delay_ms
+        if now_ms < due_ms:
+            self._waiting[where] = due_ms
+            return True
+        if self._waiting.get(where) == due_ms:
+            del self._waiting[where]
+        return False
 
     def _has_waited(
         self, where: TopicIdPartition, segments: Sequence[RemoteSegment], now_ms: int

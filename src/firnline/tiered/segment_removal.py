@@ -1,9 +1,10 @@
 """Deletes remote segments of one partition: for `expiry`, and for the `remover` of deleted topics. PURE.
 
 The order (rel-T2): DELETE_STARTED for all of them, then the catalog without them, then the objects of each,
-then its DELETE_FINISHED. Segments are marked and deleted together, in steps of a bounded number, because each
-record and each request costs a round trip: one at a time, a partition of 60,000 segments takes hours.
-Source: spec 3.7, T12; F21.
+then its DELETE_FINISHED. Who has read an earlier catalog may still read the objects. So those of a segment
+that was in it stay for `file.delete.delay.ms` after the catalog without them was written. Segments are
+marked and deleted together, in steps of a bounded number, because each record and each request costs a
+round trip: one at a time, a partition of 60,000 segments takes hours. Source: spec 3.7, T12; F21.
 """
 
 from collections import deque
@@ -12,6 +13,7 @@ from functools import partial
 
 from firnline.base.effects import Effects
 from firnline.base.errors import FirnlineError, KafkaError
+from firnline.base.ids import Uuid
 from firnline.tiered import coroutines
 from firnline.tiered.circuits import StoreUnavailable
 from firnline.tiered.coroutines import Begin, Run, Steps, together
@@ -35,12 +37,42 @@ DELETED_TOGETHER = 64
 CALLS_AT_ONCE = 4
 
 
+class Unlisted:
+    """Since when segments are in no catalog, as far as this process knows. One for each leader epoch.
+
+    A segment is forgotten when a removal without it is begun.
+    """
+
+    def __init__(self) -> None:
+        self._since_ms: dict[Uuid, int] = {}
+
+    def forget_others(self, segments: Sequence[RemoteSegment]) -> None:
+        """Keep only what is known of these segments."""
+        since_ms = self._since_ms
+        if since_ms:
+            ids = (each.segment_id for each in segments)
+            self._since_ms = {each: since_ms[each] for each in ids if each in since_ms}
+
+    def for_ms(self, segment: RemoteSegment, now_ms: int) -> int:
+        """Return for how long the catalog has been without a segment; 0 when it is asked first."""
+        since_ms = self._since_ms.setdefault(segment.segment_id, now_ms)
+        if (
+            since_ms > now_ms
+        ):  # the clock was set back, and must not keep the objects until it is there again
+            since_ms = self._since_ms[segment.segment_id] = now_ms
+        return now_ms - since_ms
+
+
 class SegmentRemoval:
     """One removal: DELETE_STARTED for all, `between`, then the objects and DELETE_FINISHED of each.
 
     A segment that cannot be deleted stays DELETE_STARTED, and does not block the others (F21); the first
     error is reported. `may_go_on` is checked before each step. Unfinished copies stay DELETE_STARTED, too,
     because a late put may create their objects again: the caller deletes them once more.
+
+    delay_ms  how long the catalog must have been without a finished segment before its objects are deleted;
+              one that has to wait stays DELETE_STARTED
+    unlisted  since when it has been; shared by the removals of a partition
     """
 
     def __init__(
@@ -50,8 +82,13 @@ class SegmentRemoval:
         *,
         may_go_on: Callable[[], bool],
         between: Callable[[TaskCallback, int], Effects],
+        delay_ms: int = 0,
+        unlisted: Unlisted | None = None,
     ) -> None:
         self._services = services
+        self._delay_ms = delay_ms
+        self._unlisted = unlisted or Unlisted()
+        self._unlisted.forget_others(segments)
         # Segments that have not been checked yet. Nothing is deleted before it is empty: readers and the
         # catalog must not have any of the segments by then (rel-T2).
         self._to_mark = deque(segments)
@@ -80,9 +117,25 @@ class SegmentRemoval:
         error: FirnlineError | None = yield from run.call(self._between)
         if error is not None:
             return error  # the catalog may have the segments still
+        yield from self._leave_those_that_wait(run)
         while self._to_delete and self._goes_on(run):
             yield from self._delete_some(run)
         return self._error
+
+    def _leave_those_that_wait(self, run: Run) -> Steps[None]:
+        """Delete only segments that nobody can have found in the catalog for `delay_ms`.
+
+        A copy that was never finished was in no catalog.
+        """
+        if not self._delay_ms:
+            return
+        marked, self._to_delete = self._to_delete, deque()
+        for number, segment in enumerate(marked, 1):
+            was_listed = not segment.is_abandoned and segment.state != SegmentState.COPY_STARTED
+            if not was_listed or self._unlisted.for_ms(segment, run.now_ms) >= self._delay_ms:
+                self._to_delete.append(segment)
+            if number % CHECKED_IN_STEP == 0:
+                yield from run.call(self._services.next_turn("SegmentRemoval._leave"))
 
     def _goes_on(self, run: Run) -> bool:
         """Whether there may be another step: the role is the same, and the store is not known to be down."""

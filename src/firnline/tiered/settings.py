@@ -52,6 +52,8 @@ class TierSettings:
     dangling_after_ms: int = HOUR_MS
     # A put of an abandoned copy may end this long after its deletion: then it is deleted once more.
     late_put_ms: int = 10 * MINUTE_MS
+    # `file.delete.delay.ms` for the objects of deleted topics, whose configuration is gone.
+    delete_delay_ms: int = MINUTE_MS
     remover_interval_ms: int = HOUR_MS  # remote.partition.remover.task.interval.ms of KIP-405
     metadata_partitions: int = 50
     metadata_replication_factor: int = 3
@@ -124,6 +126,7 @@ def tier_settings(config: BrokerConfig) -> TierSettings:
         fetch_quota_windows=config.remote_log_manager_fetch_quota_window_num,
         fetch_quota_window_ms=1000 * config.remote_log_manager_fetch_quota_window_size_seconds,
         fetch_max_wait_ms=config.remote_fetch_max_wait_ms,
+        delete_delay_ms=config.log_segment_delete_delay_ms,
         copier_threads=config.remote_log_manager_copier_thread_pool_size,
         reader_threads=config.remote_log_reader_threads,
         read_ahead_bytes=config.firnline_remote_read_ahead_max_bytes,

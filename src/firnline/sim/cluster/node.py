@@ -93,6 +93,7 @@ def _tier_settings(tier: TierShape, brokers: int) -> dict[str, str | int | float
             tier.metadata_replicas, brokers
         ),
         "rlmm.config.remote.partition.remover.task.interval.ms": tier.remover_interval_ms,
+        "log.segment.delete.delay.ms": tier.delete_delay_ms,
         "rlmm.config.remote.log.metadata.consume.wait.ms": 10_000,
         "remote.list.offsets.request.timeout.ms": 5_000,
     }

@@ -34,6 +34,7 @@ class TierShape(NamedTuple):
     remover_interval_ms: int
     local_retention_bytes: int
     metadata_replicas: int = 3  # at most
+    delete_delay_ms: int = 0  # `file.delete.delay.ms`
     restart_gap_ms: int = 6_000  # between two restarts of a reader from the start, on average
 
 

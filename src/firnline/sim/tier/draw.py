@@ -35,6 +35,8 @@ def with_tier(
             task_interval_ms=chance.pick((500, 1_000, 2_000)),
             remover_interval_ms=chance.pick((2_000, 5_000)),
             local_retention_bytes=chance.pick((1, 1, 8_000, 60_000)),
+            # A stream of its own: drawn later than the rest, it must not change that.
+            delete_delay_ms=Chance(seed, "tier delay").pick((0, 0, 0, 1_000, 4_000)),
         ),
     )
     kinds = tuple(kind for kind in STORE_KINDS if chance.below(3)) or STORE_KINDS[:1]

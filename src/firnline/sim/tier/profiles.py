@@ -22,7 +22,13 @@ def _busy(
     shape = bent.cluster
     assert shape is not None
     assert shape.tier is not None
-    values = {"metadata_partitions": 1, "task_interval_ms": 500, "local_retention_bytes": 1} | tier
+    values = {
+        "metadata_partitions": 1,
+        "task_interval_ms": 500,
+        "local_retention_bytes": 1,
+        "delete_delay_ms": 0,
+        **tier,
+    }
     shape = shape._replace(
         topics=tuple(topic._replace(is_tiered=True) for topic in topics),
         segment_bytes=2_048,
