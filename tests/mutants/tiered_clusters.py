@@ -87,7 +87,7 @@ TIERED_CLUSTERS = (
         "tiered.metadata.cache:MetadataCache.update",
         "change.only_if_unfinished and",
         "False and",
-        seeds=(4, *SEEDS),
+        seeds=(27, *SEEDS),
         seconds=40,
         profile="tiered-t6",
         invariants=("rel-T6",),

@@ -19,13 +19,14 @@ from pyspark.sql.datasource import CaseInsensitiveDict
 from firnline.base.errors import ConfigError
 from firnline.client.admin import Admin
 from firnline.client.connection import Connection
+from firnline.config.topic import LEASES
 from firnline.protocol.messages.k21_delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
 from firnline.spark.brokers.cluster import NoAnswer
-from firnline.spark.cuts import pin
+from firnline.spark.cuts import pin, release, renew
 from firnline.spark.options.parse import parse_options
 from firnline.spark.planning.plan import TailTask
 from firnline.spark.schema import DataLoss
@@ -280,3 +281,74 @@ def test_a_leader_that_does_not_come_back_ends_the_task_with_an_error(cluster: C
     finally:
         cluster.broker.start()
     eventually("the broker answers", lambda: len(cluster.read(PLAIN)) == 50)
+
+
+def leases(cluster: Cluster, topic: str) -> list[str]:
+    with Admin(cluster.broker.bootstrap) as admin:
+        value = admin.topic_configs(topic, only_changed=False)[LEASES]
+    return [item for item in (value or "").split(",") if item]
+
+
+@pytest.mark.parametrize("remote", ["true", "false"])
+def test_a_cut_with_a_lease_outlives_the_retention_and_without_one_it_does_not(
+    cluster: Cluster, remote: str
+) -> None:
+    """Fears a long job whose rows expire under it, from a tier and from a topic that has none."""
+    name = f"leased-{remote}"
+    make_topic(cluster, name, **{"remote.storage.enable": remote})
+    tiered_topic.write(cluster.broker.bootstrap, name, 0, 60)
+    if remote == "true":
+        flush(cluster, name)
+    options = cluster.options(name)
+    cut = pin(options, lease_s=60)
+    with Admin(cluster.broker.bootstrap) as admin:
+        admin.alter_topic(name, changes={"retention.ms": "1", "segment.ms": "1"})
+    time.sleep(3)  # retention runs every 100 ms, the tier's every second
+    before = cluster.read(name, asOf=cut)
+    assert [row["offset"] for row in before] == list(range(60))
+    longer = renew(options, cut, lease_s=120)
+    (lease,) = leases(cluster, name)
+    assert json.loads(longer)["lease"] == lease != json.loads(cut)["lease"]
+    assert cluster.read(name, asOf=longer) == before
+    release(options, longer)
+    assert leases(cluster, name) == []
+
+    def is_gone() -> bool:
+        try:
+            return cluster.read(name, asOf=cut) == []
+        except DataLoss:
+            return True
+
+    eventually("the records expire after the lease", is_gone)
+
+
+def test_a_lease_that_cannot_be_had_says_why(cluster: Cluster) -> None:
+    with pytest.raises(ConfigError, match="at most 7 days"):
+        pin(cluster.options(), lease_s=8 * 24 * 3600)
+    tier_only = {"tier.uri": str(cluster.tier), "subscribe": HALF}
+    with pytest.raises(ConfigError, match=r"give kafka\.bootstrap\.servers"):
+        pin(tier_only, lease_s=60)
+    with pytest.raises(ConfigError, match="has no lease"):
+        release(cluster.options(), pin(cluster.options()))
+    with pytest.raises(ConfigError, match="no such topic"):
+        pin(cluster.options("nowhere"), lease_s=60)
+
+
+def test_a_plan_that_fails_leaves_no_lease(cluster: Cluster) -> None:
+    wrong = json.dumps({HALF: {"0": 100_000}})
+    with pytest.raises(DataLoss):
+        pin(cluster.options(startingOffsets=wrong), lease_s=60)
+    assert leases(cluster, HALF) == []
+
+
+def test_leases_that_ended_long_ago_are_removed_by_the_next_one(cluster: Cluster) -> None:
+    make_topic(cluster, "old-leases", **{LEASES: "crashed:1,other:2"})
+    cut = pin(cluster.options("old-leases"), lease_s=60)
+    assert leases(cluster, "old-leases") == [json.loads(cut)["lease"]]
+
+
+def test_a_read_of_the_tier_alone_can_have_a_lease(cluster: Cluster) -> None:
+    cut = pin(cluster.options(readFrom="tier"), lease_s=60)
+    assert leases(cluster, HALF) == [json.loads(cut)["lease"]]
+    release(cluster.options(readFrom="tier"), cut)
+    assert leases(cluster, HALF) == []

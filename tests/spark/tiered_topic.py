@@ -29,6 +29,7 @@ WRITTEN = (0, 1)
 RECORDS = 300
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 _LOOK = "firnline.local.retention.check.interval.ms"
+_EXPIRE = "log.retention.check.interval.ms"
 _CONFIGS = {
     "remote.storage.enable": "true",
     "internal.segment.bytes": "4096",
@@ -42,7 +43,9 @@ def tiered_topic(directory: Path) -> Iterator[tuple[Broker, Path]]:
     """Yield a running broker with the topic, and the tier that has all of it. Old local files are gone."""
     tier = directory / "tier"
     tier.mkdir(parents=True)
-    broker = Broker(directory / "data", tier=tier, options=("-X", f"{_LOOK}=100"))
+    broker = Broker(
+        directory / "data", tier=tier, options=("-X", f"{_LOOK}=100", "-X", f"{_EXPIRE}=500")
+    )
     broker.start()
     try:
         with Admin(broker.bootstrap) as admin:

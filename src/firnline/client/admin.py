@@ -5,7 +5,7 @@ Each call takes and returns plain values. A refusal is a KafkaError whose text n
 
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any, NamedTuple, Self
 
 from firnline.base.errors import Code, KafkaError
@@ -46,7 +46,7 @@ from firnline.protocol.schema import Message
 TOPIC_RESOURCE = 2
 EARLIEST, LATEST, EARLIEST_LOCAL = -2, -1, -4
 _DEFAULT_SOURCE = 5
-_SET, _DELETE = 0, 1
+_SET, _DELETE, _APPEND, _SUBTRACT = range(4)
 # Errors of TierStatus from a broker without a tier, and from one that is not Firnline.
 WITHOUT_TIER = (Code.INVALID_CONFIG, Code.UNSUPPORTED_VERSION)
 
@@ -349,14 +349,24 @@ class Admin:
         *,
         changes: Mapping[str, str],
         resets: Iterable[str] = (),
+        appends: Mapping[str, str] = MappingProxyType({}),
+        removals: Mapping[str, str] = MappingProxyType({}),
         validate_only: bool = False,
     ) -> None:
-        """Set some settings of a topic, and return others to their defaults."""
+        """Set some settings of a topic, and return others to their defaults.
+
+        appends, removals  items of settings that are lists, separated by commas
+        """
         rows = [
             AlterableConfig(name=key, config_operation=_SET, value=value)
             for key, value in sorted(changes.items())
         ]
         rows += [AlterableConfig(name=key, config_operation=_DELETE, value=None) for key in resets]
+        for operation, items in ((_APPEND, appends), (_SUBTRACT, removals)):
+            rows += [
+                AlterableConfig(name=key, config_operation=operation, value=value)
+                for key, value in sorted(items.items())
+            ]
         resource = AlterConfigsResource(
             resource_type=TOPIC_RESOURCE, resource_name=name, configs=rows
         )

@@ -12,6 +12,7 @@ from typing import Any
 from firnline.base.errors import ConfigError
 from firnline.config.define import ConfigKey, Value
 from firnline.config.providers import HIDDEN
+from firnline.config.topic import LEASES_MAX, parse_lease
 
 Check = Callable[[Any], str | None]
 
@@ -92,6 +93,8 @@ def _checker(valid: str) -> Check:
         return lambda value: None if value else "must not be empty"
     if valid.startswith("[partitionId]"):
         return _throttled_fault
+    if valid.startswith("[name]:[ms]"):
+        return _lease_fault
     if valid in ("non-null string", "non-empty list"):
         return lambda value: None  # they refuse only null, which no text can mean
     folds = valid.startswith("(case insensitive) ")
@@ -128,6 +131,14 @@ def _throttled_fault(value: tuple[str, ...]) -> str | None:
     if value == ("*",) or all(_THROTTLED.match(item) for item in value):
         return None
     return "must be * or a list of partition:broker"
+
+
+def _lease_fault(value: tuple[str, ...]) -> str | None:
+    if len(value) > LEASES_MAX:
+        return f"must be at most {LEASES_MAX} leases: remove those that have ended"
+    if all(parse_lease(item) for item in value):
+        return None
+    return "must be a list of name:milliseconds since 1970"
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:

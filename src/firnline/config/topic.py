@@ -1,15 +1,25 @@
 """Per-topic settings, resolved. PURE. Attribute = Kafka's key with underscores; defaults are 4.3.1's.
+`firnline.*` are our own.
 
 The keyword constructor checks nothing, so tests may use segments of 200 bytes. Settings from outside go
 through `config/layers.py`, which checks each key and the rules between keys.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
+from firnline.base.units import DAY_MS
 from firnline.config.define import ConfigKey, declared_keys, key
 
 LONG_MAX = 9223372036854775807
+LEASES = "firnline.retention.leases"
+# A lease that ends later than this from now does not run yet: so it is bounded, whatever its end.
+LEASE_MAX_MS = 7 * DAY_MS
+# Of a topic. Ended ones count, too, until somebody removes them: who asks for a lease does.
+LEASES_MAX = 100
+_TEXT = re.compile(r"([A-Za-z0-9._-]{1,64}):([0-9]{1,18})")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,6 +80,13 @@ class TopicConfig:
         " of the tier to deleting its objects.",
         valid="[0,...]",
         synonym="log.segment.delete.delay.ms",
+    )
+    firnline_retention_leases: tuple[str, ...] = key(
+        "LIST",
+        (),
+        "Readers for which retention and compaction remove nothing, as name:ms since 1970, until then. A"
+        " lease that ends more than 7 days from now does not count yet.",
+        valid="[name]:[ms],[name]:[ms],...",
     )
     flush_messages: int = key(
         "LONG",
@@ -264,5 +281,35 @@ class TopicConfig:
 
 
 def topic_keys() -> Mapping[str, ConfigKey]:
-    """Return every topic key of Kafka 4.3.1 by name."""
+    """Return every topic key by name: those of Kafka 4.3.1, and `firnline.*`."""
     return declared_keys(TopicConfig, "topic")
+
+
+# ------------------------------------------------------------------------------------ leases
+
+
+class Lease(NamedTuple):
+    """One lease on the records of a topic: while it runs, retention and compaction remove none of them.
+
+    A reader that has fixed what it will read asks for one (`firnline.spark.cuts.pin`). As a setting of the
+    topic each leader has it, also the next one. It ends by itself, and does not hold up who deletes records
+    or the topic by request. Its text is `NAME:MS`; the time is in ms since 1970.
+    """
+
+    name: str
+    until_ms: int
+
+    def __str__(self) -> str:
+        return f"{self.name}:{self.until_ms}"
+
+
+def parse_lease(text: str) -> Lease | None:
+    """Parse the text of a lease; None if it is none."""
+    found = _TEXT.fullmatch(text)
+    return None if found is None else Lease(found[1], int(found[2]))
+
+
+def is_leased(config: TopicConfig, now_ms: int) -> bool:
+    """Whether a lease runs."""
+    leases = (parse_lease(text) for text in config.firnline_retention_leases)
+    return any(each and now_ms < each.until_ms <= now_ms + LEASE_MAX_MS for each in leases)

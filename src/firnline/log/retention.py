@@ -7,6 +7,7 @@ Segments are deleted strictly oldest first, up to the first that has to stay.
   the older records are in the tier (spec T13, T14, T16).
 - An active segment beyond the limits is rolled first, so that it can be copied and deleted: an idle topic
   drains completely (T15).
+- While a lease runs (`leases`), nothing expires that is nowhere else.
 - A local segment must be strictly older than the limit, a remote one at least as old (T12).
 """
 
@@ -21,7 +22,7 @@ from firnline.base.ids import (
     REMOTE_LOG_METADATA_TOPIC,
 )
 from firnline.base.ports import Fs
-from firnline.config.topic import TopicConfig
+from firnline.config.topic import TopicConfig, is_leased
 from firnline.log.epochs import LeaderEpochs
 
 _FROM_TOTAL = -2
@@ -133,7 +134,9 @@ def decide(view: LogView, config: TopicConfig, now_ms: int) -> Decision:
     rules: list[tuple[str, Callable[[SegmentAge, bool], bool]]] = [
         ("log start", lambda segment, is_active: not is_active and segment.end_offset <= start)
     ]
-    if "delete" in config.cleanup_policy:
+    # On a tiered topic these rules only remove what the tier has, and the log start stays.
+    is_kept = is_leased(config, now_ms) and not view.is_tiered
+    if "delete" in config.cleanup_policy and not is_kept:
         limit_ms, limit_bytes = local_retention(config, is_copied=is_copied)
         if limit_bytes >= 0:
             rules.append(("size", _size_rule(view, limit_bytes)))

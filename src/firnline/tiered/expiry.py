@@ -20,6 +20,7 @@ from typing import NamedTuple, Protocol
 from firnline.base.effects import Effects
 from firnline.base.errors import Code, FirnlineError, KafkaError, StorageError
 from firnline.base.ids import Uuid
+from firnline.config.topic import is_leased
 from firnline.log.log import Log
 from firnline.tiered import coroutines
 from firnline.tiered.catalog.keeper import CatalogKeeper
@@ -407,7 +408,8 @@ class Expiry:
                 tier,
                 now_ms=now_ms,
                 late_put_ms=services.settings.late_put_ms,
-                applies_limits=self._is_limit_due(now_ms),
+                applies_limits=not is_leased(hosted.log.config, now_ms)
+                and self._is_limit_due(now_ms),
             )
         )
 

@@ -97,8 +97,9 @@ def read_by_code() -> set[str]:
     source = Path(__file__).parents[3] / "src" / "firnline"
     paths = [path for path in source.rglob("*.py") if path.parent.name not in ("config", "cli")]
     trees = [ast.parse(p.read_text()) for p in [*paths, source / "config" / "layers.py"]]
-    broker = ast.parse((source / "config" / "broker.py").read_text())
-    found = (node for tree in [*trees, broker] for node in ast.walk(tree))
+    others = [source / "config" / name for name in ("broker.py", "topic.py")]
+    trees += [ast.parse(path.read_text()) for path in others]
+    found = (node for tree in trees for node in ast.walk(tree))
     return {node.attr for node in found if isinstance(node, ast.Attribute)}
 
 

@@ -195,7 +195,7 @@ def test_good_tiered_topics_are_taken() -> None:
 def test_describe_says_which_layer_a_topic_value_comes_from() -> None:
     broker = load({**NODE, "log.segment.bytes": "2000000", "log.retention.hours": "1"})
     entries = {e.name: e for e in describe_topic(broker, {"retention.bytes": "5"})}
-    assert len(entries) == 33
+    assert len(entries) == 34
     segment = entries["segment.bytes"]
     assert (segment.value, segment.source) == ("2000000", layers.STATIC_BROKER)
     assert segment.synonyms == (

@@ -259,6 +259,16 @@ def test_the_end_of_the_round_is_marked_where_its_last_records_go(fs: CrashableF
     assert found_headers(log)[-1].next_offset == 2
 
 
+def test_a_log_is_not_compacted_while_a_lease_runs(fs: CrashableFs) -> None:
+    """A cut would have fewer rows when it is read again."""
+    log = new_log(fs, firnline_retention_leases=(f"a-cut:{NOW + 1}",))
+    for _ in range(9):
+        put(log, "k", "v")
+    settled(log)
+    assert not log.compaction.is_due(log.compaction.log_to_clean(NOW))
+    assert log.compaction.is_due(log.compaction.log_to_clean(NOW + 1))
+
+
 def test_the_table_of_keys_is_built_from_what_is_dirty_alone(fs: CrashableFs) -> None:
     """Else each round would read the whole of a large log once more than it has to."""
     log = new_log(fs)

@@ -91,6 +91,37 @@ def test_minus_one_is_no_limit() -> None:
     assert decide(view(HOUR * 10**6, 0, size=10**12), config(), NOW) == Decision()
 
 
+def leased(until_ms: int, **changes: object) -> TopicConfig:
+    return config(firnline_retention_leases=(f"a-cut:{until_ms}",), **changes)
+
+
+@pytest.mark.parametrize("limit", [{"retention_ms": HOUR}, {"retention_bytes": 1}])
+def test_nothing_expires_while_a_lease_runs(limit: dict[str, int]) -> None:
+    old = view(HOUR * 2, HOUR * 2, 0)
+    assert decide(old, leased(NOW + 1, **limit), NOW) == Decision()
+    assert decide(old, leased(NOW, **limit), NOW).segments == 2, "it has ended"
+
+
+def test_a_lease_holds_for_seven_days_at_most_whatever_its_end() -> None:
+    old = view(HOUR * 2, 0)
+    bound_ms = NOW + 7 * 24 * HOUR
+    assert decide(old, leased(bound_ms, retention_ms=HOUR), NOW) == Decision()
+    assert decide(old, leased(bound_ms + 1, retention_ms=HOUR), NOW) == Decision(1, "age")
+
+
+def test_a_lease_does_not_keep_what_was_deleted_by_request() -> None:
+    rules = leased(NOW + 1, retention_ms=HOUR)
+    old = view(HOUR * 2, HOUR * 2, 0, log_start_offset=10)
+    assert decide(old, rules, NOW) == Decision(1, "log start")
+
+
+def test_a_lease_does_not_keep_local_files_that_the_tier_has() -> None:
+    """Else the disk of a tiered topic fills as long as somebody reads its history."""
+    rules = leased(NOW + 1, local_retention_ms=HOUR, remote_storage_enable=True)
+    old = view(HOUR * 2, HOUR * 2, 0, is_tiered=True, highest_remote_offset=19)
+    assert decide(old, rules, NOW) == Decision(2, "age")
+
+
 def test_an_old_active_segment_is_rolled_before_it_goes() -> None:
     rules = config(retention_ms=HOUR)
     assert decide(view(HOUR * 2, HOUR * 2), rules, NOW) == Decision(1, "age", roll_active=True)

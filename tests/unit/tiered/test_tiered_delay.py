@@ -1,4 +1,4 @@
-"""A reader that has found a segment in the catalog can read it for `file.delete.delay.ms` more."""
+"""What a reader has found in the catalog stays: for `file.delete.delay.ms`, or as long as it has a lease."""
 
 from typing import Any
 
@@ -110,6 +110,26 @@ def test_objects_of_a_deleted_topic_stay_for_the_delay_after_its_marker() -> Non
     assert node.tier.services.metadata.delete_state(WHERE) == DeleteState.FINISHED
     assert cluster.store.objects == {}
     assert (node.tier.remover._waiting, node.tier.remover._marked_ms) == ({}, {})
+
+
+def test_nothing_expires_while_a_lease_runs_and_then_it_does() -> None:
+    cluster = Cluster()
+    node = Node(cluster, config=topic_config()).start().lead(0)
+    for text in "abcd":
+        node.produce(0, text)
+    node.pass_time(2_000)
+    lease = f"a-cut:{cluster.now_ms + 20_000}"
+    node.log.config = topic_config(retention_ms=0, firnline_retention_leases=(lease,))
+    node.pass_time(18_000)
+    assert (len(node.segments()), node.log.log_start_offset) == (4, 0)
+    assert listed(cluster) == [0, 1, 2, 3]
+    node.log.advance_log_start(1)  # DeleteRecords
+    node.pass_time(1_000)
+    assert [each.base_offset for each in node.segments()] == [1, 2, 3], (
+        "what is deleted by request goes"
+    )
+    node.pass_time(3_000)
+    assert (node.segments(), node.log.log_start_offset) == ([], 4)
 
 
 @pytest.mark.parametrize("delay_ms", [0, DELAY_MS])

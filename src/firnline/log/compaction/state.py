@@ -14,7 +14,7 @@ from firnline.base.effects import Effects
 from firnline.base.ids import NO_OFFSET
 from firnline.base.ports import Fs
 from firnline.base.units import INT64_MAX
-from firnline.config.topic import TopicConfig
+from firnline.config.topic import TopicConfig, is_leased
 from firnline.log import retention
 from firnline.log.compaction.rounds import CleanedGroup, CompactionJob, RoundDone, SegmentToClean
 from firnline.log.compaction.swap import is_complete, swap_in
@@ -169,7 +169,7 @@ class Compaction:
         log, segments = self._log, self._segments
         start = max(self.first_dirty_offset, log.log_start_offset)
         limit = min(log.last_stable_offset, segments.active.base_offset, log.recovery_start)
-        limit = min(limit, limit_offset)
+        limit = start if is_leased(log.config, now_ms) else min(limit, limit_offset)
         dirty = [segment for segment in segments.from_offset(start) if segment.is_closed]
         lag_ms = log.config.min_compaction_lag_ms
         if lag_ms > 0:

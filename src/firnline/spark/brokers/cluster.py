@@ -6,6 +6,7 @@ Source: KIP-79 (offsets by time), KIP-207 (an offset is not available yet), KIP-
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
 from firnline.base.errors import Code, ConfigError, FirnlineError, KafkaError, ProtocolError
@@ -114,7 +115,7 @@ class Brokers:
                     found = Found(row.offset, row.leader_epoch)
                     yield (topic.name, row.partition_index), row.error_code, found
 
-        return self._ask_leaders(list(wishes), ask)
+        return self.ask_leaders(list(wishes), ask)
 
     def epoch_ends(self, epochs: Mapping[Key, int]) -> dict[Key, Found]:
         """Return for each partition the greatest epoch at or below the given one, and where it ends.
@@ -139,16 +140,35 @@ class Brokers:
                     found = Found(row.end_offset, row.leader_epoch)
                     yield (topic.topic, row.partition), row.error_code, found
 
-        return self._ask_leaders(list(epochs), ask)
+        return self.ask_leaders(list(epochs), ask)
+
+    def topic_settings(self, name: str) -> dict[str, str | None]:
+        """Return the settings of a topic."""
+        return self._until_answered(lambda: self._admin.topic_configs(name, only_changed=False))
+
+    def alter_topic(
+        self,
+        name: str,
+        *,
+        appends: Mapping[str, str] = MappingProxyType({}),
+        removals: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        """Append items to settings that are lists, or remove some. To do so twice changes nothing."""
+        self._until_answered(
+            lambda: self._admin.alter_topic(name, changes={}, appends=appends, removals=removals)
+        )
 
     # ------------------------------------------------------------------------------- attempts
 
-    def _ask_leaders(
+    def ask_leaders(
         self,
         keys: Sequence[Key],
         ask: Callable[[Connection, list[Key]], Iterator[tuple[Key, int, T]]],
     ) -> dict[Key, T]:
-        """Ask the leader of each partition; after an error that passes, the rest once more."""
+        """Ask the leader of each partition; after an error that passes, the rest once more.
+
+        ask  asks one leader about its partitions, and yields for each an error code and what it said
+        """
         found: dict[Key, T] = {}
 
         def attempt() -> dict[Key, T]:

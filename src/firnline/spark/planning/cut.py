@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from firnline.base.errors import ConfigError
 from firnline.base.ids import Uuid, uuid_from_text, uuid_text
 from firnline.base.units import INT32_MAX, INT64_MAX
+from firnline.config.topic import Lease, parse_lease
 from firnline.formats.leader_epoch_checkpoint import Epochs
 
 _VERSION = 1
@@ -42,10 +43,14 @@ class TopicCut(NamedTuple):
 
 
 class Cut(NamedTuple):
-    """The bounds of every partition of a read, by topic, and whether only committed records count."""
+    """The bounds of every partition of a read, by topic, and whether only committed records count.
+
+    lease  for which the brokers remove none of them; None: they may
+    """
 
     topics: Mapping[str, TopicCut]
     read_committed: bool
+    lease: Lease | None = None
 
     def text(self) -> str:
         """Return the cut as JSON in one line."""
@@ -64,7 +69,10 @@ class Cut(NamedTuple):
             for name, topic in sorted(self.topics.items())
         }
         isolation = ISOLATION[self.read_committed]
-        return json.dumps({"version": _VERSION, "isolation": isolation, "topics": topics})
+        made: dict[str, Any] = {"version": _VERSION, "isolation": isolation, "topics": topics}
+        if self.lease is not None:
+            made["lease"] = str(self.lease)
+        return json.dumps(made)
 
 
 def parse_cut(text: str) -> Cut:
@@ -77,7 +85,12 @@ def parse_cut(text: str) -> Cut:
                 given=given["version"], known=_VERSION,
             )  # fmt: skip
         topics = {name: _topic(topic) for name, topic in given["topics"].items()}
-        return Cut(topics, bool(ISOLATION.index(given["isolation"])))
+        lease = None
+        if "lease" in given:
+            lease = parse_lease(given["lease"])
+            if lease is None:
+                raise ValueError(f"{given['lease']!r} is no lease")
+        return Cut(topics, bool(ISOLATION.index(given["isolation"])), lease)
     except (ValueError, TypeError, KeyError, AttributeError) as problem:
         raise ConfigError(f"asOf is not like {_EXAMPLE}", problem=repr(problem)) from None
 

@@ -39,7 +39,7 @@ def choose_live(brokers: Brokers, options: Options, filters: Filters) -> list[Li
     Raises ConfigError for a topic that does not exist, and for offsets that do not name exactly the
     partitions; DataLoss for offsets that are gone.
     """
-    topics = _topics(brokers, options)
+    topics = live_topics(brokers, options)
     chosen = [
         (topic.name, partition)
         for topic in topics.values()
@@ -56,7 +56,8 @@ def choose_live(brokers: Brokers, options: Options, filters: Filters) -> list[Li
     return [LivePartition(t, topics[t].topic_id, p, bounds[t, p]) for t, p in keys]
 
 
-def _topics(brokers: Brokers, options: Options) -> dict[str, LiveTopic]:
+def live_topics(brokers: Brokers, options: Options) -> dict[str, LiveTopic]:
+    """Return the topics that the options select and that exist now, by name. Errors: see `choose_live`."""
     if options.pattern is not None:
         pattern = re.compile(options.pattern)
         there = brokers.topics(None)
