@@ -266,6 +266,10 @@ class StorageError(FirnlineError):
         return self.facts.get("error") in _NO_DESCRIPTOR
 
 
+class SegmentDamaged(StorageError):
+    """The bytes of a segment are not as they were written. The disk works: other logs are not affected."""
+
+
 class RecordsTruncated(StorageError):
     """The records to be read were truncated in the meantime. The disk has not failed; the client asks again.
 

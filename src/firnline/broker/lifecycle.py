@@ -15,7 +15,7 @@ from typing import Protocol
 
 from firnline.base.effects import CancelTimer, Effects, SetTimer, Warn
 from firnline.base.errors import Code, ConfigError, KafkaError, StorageError
-from firnline.base.ids import NO_BROKER_EPOCH, Uuid
+from firnline.base.ids import NO_BROKER_EPOCH, PartitionKey, Uuid
 from firnline.broker.controller_port import (
     BrokerHeartbeat,
     ControllerPort,
@@ -378,15 +378,30 @@ class Lifecycle:
 
 class StorageFailures:
     """Handles a failed disk for the whole node (rel-P9): the log directory goes offline, and the controller
-    is informed. The code that finds the failure calls this first."""
+    is informed. The code that finds the failure calls this first.
 
-    def __init__(self, storage: Storage, hosted: HostedPartitions, lifecycle: Lifecycle) -> None:
+    lose  reports to the controller that a replica of this broker is lost
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        hosted: HostedPartitions,
+        lifecycle: Lifecycle,
+        lose: Callable[[PartitionKey, int], Effects],
+    ) -> None:
         self._storage = storage
         self._hosted = hosted
         self._lifecycle = lifecycle
+        self._lose = lose
 
     def partition_failed(self, partition: Partition, now_ms: int) -> Effects:
-        """The files of a hosted partition have failed."""
+        """The files of a hosted partition have failed; a damaged replica takes no other with it."""
+        if partition.is_damaged and self._storage.leave_out(partition.log):
+            name = partition.topic_partition
+            warning = Warn(line=f"{name} is not served: {partition.failed_by}")
+            lost = self._lose((partition.topic_id, name.partition), now_ms)
+            return [warning, *partition.release_all(now_ms), *lost]
         before = self._storage.failed_directories
         return self._report(
             before, self._storage.on_failure(self._hosted, partition, now_ms), now_ms

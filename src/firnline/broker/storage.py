@@ -13,7 +13,7 @@ from typing import NamedTuple, NoReturn
 
 from firnline.base.background import Background
 from firnline.base.effects import SYNC_THREADS, Effects, SetTimer, Submit, Warn, with_cause
-from firnline.base.errors import Code, KafkaError, StorageError
+from firnline.base.errors import Code, KafkaError, SegmentDamaged, StorageError
 from firnline.base.ids import TopicPartition, Uuid
 from firnline.base.open_files import closing
 from firnline.base.ports import EnoughFiles, File, Fs, LogFiles
@@ -98,6 +98,7 @@ class Storage:
         self._is_failure_known = is_failure_known
         self._files: LogFiles = EnoughFiles() if files is None else files
         self._offline: dict[str, StorageError] = {}
+        self._damaged: dict[str, None] = {}  # directories with a replica that was found damaged
         # The directory that an operator has chosen for a replica that does not exist yet.
         self._preferred: dict[TopicPartition, str] = {}
         self._opening: dict[TopicPartition, LogDirectory] = {}
@@ -381,6 +382,13 @@ class Storage:
         cause = {"cause": partition.failed_by} if partition.failed_by else {}
         return self._fail(self._directory_of(partition.log), hosted, now_ms, **cause)
 
+    def leave_out(self, log: Log) -> bool:
+        """Serve a damaged log no more; False if the controller cannot be told: then its directory fails."""
+        if not (self._is_failure_known() and self._holds(log)):
+            return False
+        self._damaged[self._directory_of(log).path] = None
+        return True
+
     def on_refusal(self, hosted: HostedPartitions, said: StorageError, now_ms: int) -> Effects:
         """A disk failed while a log was opened or synced; the error has the path (rel-P9)."""
         if said.has_lost_nothing:
@@ -481,6 +489,8 @@ class Storage:
         try:
             return work(partition, on_failure, now_ms)
         except StorageError as problem:
+            if isinstance(problem, SegmentDamaged):
+                partition.go_offline(problem)
             # The next round retries a passing error; the disk has warned the operator.
             return [] if problem.is_passing else with_cause(problem, on_failure(partition, now_ms))
 
@@ -646,17 +656,16 @@ class Storage:
     def close(self, broker_epoch: int) -> None:
         """Sync and close every log, then write the marker of a clean stop (rel-P7).
 
-        A directory that has failed gets no marker: its next start recovers the logs.
+        A directory that failed, or has a damaged log, gets no marker: its next start recovers the logs.
         """
         for directory in self.directories:
-            if directory.path in self._offline:
-                directory.abandon()
-                continue
             try:
-                directory.close(broker_epoch)
+                if directory.path not in self._damaged.keys() | self._offline.keys():
+                    directory.close(broker_epoch)
+                    continue
             except StorageError as problem:
                 self._offline[directory.path] = problem
-                directory.abandon()
+            directory.abandon()
 
 
 def _all(sweeps: Sequence[Sweep], now_ms: int) -> Effects:

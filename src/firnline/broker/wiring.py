@@ -199,8 +199,8 @@ def _parts(config: BrokerConfig, fs: Fs, rng: Rng, given: _Given, node: BrokerNo
     leaders, hosted = _lookups(quorum, node)
     groups = GroupCoordinator(config, rng)
     lifecycle = _lifecycle(config, rng, port, quorum, storage, endpoints, node)
-    failures = StorageFailures(storage, hosted, lifecycle)
     assignments = _assignments(config, quorum, port, lifecycle, storage)
+    failures = StorageFailures(storage, hosted, lifecycle, assignments.lose)
     others = _others(config, quorum, leaders, lifecycle, other_leaders)
     tier = _tier(config, fs, rng, hosted, quorum, storage, others, spi, failures, assignments)
     acted_on = ActedOn()
@@ -543,9 +543,12 @@ def _assignments(
         )
         return port.ask(command, then, now_ms)
 
+    def actual(partition: Partition) -> Uuid | None:
+        return None if partition.is_damaged else storage.directory_of(partition.log)
+
     return DirectoryAssignments(
         said=said,
-        actual=lambda partition: storage.directory_of(partition.log),
+        actual=actual,
         is_failed=lambda directory: directory in storage.failed_directories,
         assign=assign,
     )

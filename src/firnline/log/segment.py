@@ -17,7 +17,7 @@ from typing import NamedTuple, TypeVar
 
 from firnline.base.background import SliceBudget
 from firnline.base.cold_pages import ColdSteps, PagesCold, take
-from firnline.base.errors import StorageError
+from firnline.base.errors import SegmentDamaged, StorageError
 from firnline.base.ids import METADATA_TOPIC
 from firnline.base.ports import Buffer, File, Fs
 from firnline.base.slices import FileSlice
@@ -423,8 +423,8 @@ class Segment:
         """Return the bytes of one batch that `headers` found; in them the batch begins at 0."""
         return take(self._fs, self._opened(), header.position, header.size_bytes)
 
-    def _damaged(self, position: int) -> StorageError:
-        return StorageError(
+    def _damaged(self, position: int) -> SegmentDamaged:
+        return SegmentDamaged(
             "a segment is damaged below its recovery point",
             path=self.stem_path + names.LOG,
             position=position,

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
 from firnline.base.effects import Appended, Effects
-from firnline.base.errors import KafkaError, StorageError
+from firnline.base.errors import KafkaError, SegmentDamaged, StorageError
 from firnline.base.ids import NO_BROKER_EPOCH, NO_EPOCH, NO_OFFSET, TopicPartition, Uuid
 from firnline.base.ports import File
 from firnline.base.replicas import IsrAnswer, IsrChange
@@ -94,6 +94,7 @@ class Partition:
     epoch_start_offset  where this leader epoch begins. No follower below joins: it may truncate (R8)
     is_alone         no other replica counts: an append is committed at once
     is_offline       the files failed; for good in this run (P9). `failed_by` says why, for the operator
+    is_damaged       only the files of this replica did: other replicas of the directory are served
     refusal          None exactly while this broker leads and the files are intact; an append checks only this
     ..._waiters      delayed fetches; produce requests until a high watermark; DeleteRecords until a low one
     """
@@ -107,6 +108,7 @@ class Partition:
         "followers",
         "fsync_rule",
         "is_alone",
+        "is_damaged",
         "is_offline",
         "isr",
         "unanswered_proposals",
@@ -144,7 +146,7 @@ class Partition:
         self.epoch_start_offset = NO_OFFSET
         self.brokers = brokers
         self.is_alone = False
-        self.is_offline = False
+        self.is_offline = self.is_damaged = False
         self.failed_by = ""  # text: the exception would keep the buffers of its frames alive
         self.refusal: KafkaError | None = NOT_LEADER
         self.fetch_waiters = FetchWaiters()
@@ -241,6 +243,7 @@ class Partition:
 
     def go_offline(self, problem: StorageError | None = None) -> None:
         """The files failed, for the reason `problem`: refuse every request from now on (rel-P9)."""
+        self.is_damaged |= isinstance(problem, SegmentDamaged)
         self.is_offline, self.failed_by = True, str(problem or self.failed_by)
         self._settle_followers()
         self._set_refusal()

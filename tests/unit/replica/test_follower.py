@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from firnline.base.errors import Code, KafkaError, StorageError
+from firnline.base.errors import Code, KafkaError, SegmentDamaged, StorageError
 from firnline.base.replicas import EARLIEST, LATEST, Fetched, LeaderFetch, Position
 from firnline.replica import follower
 from firnline.replica.follower import TRUNCATIONS_AT_ONCE
@@ -580,16 +580,19 @@ def test_garbage_for_records_is_an_error_and_no_crash(garbage: bytes) -> None:
     assert p.log.log_end_offset == 0
 
 
-def test_a_failed_disk_ends_the_partition_and_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("error", [StorageError("gone", error="EIO"), SegmentDamaged("flipped")])
+def test_failed_files_end_the_partition_and_are_reported(
+    error: StorageError, monkeypatch: pytest.MonkeyPatch
+) -> None:
     p = replica()
     leader = Leader(p)
 
     def fail(data: object, *, leader_epoch: int, now_ms: int) -> None:
-        raise StorageError("gone", error="EIO")
+        raise error
 
     monkeypatch.setattr(p.log, "append_as_follower", fail)
     leader.answer(fetched(data=records((3, "a"))))
-    assert p.is_offline
+    assert (p.is_offline, p.is_damaged) == (True, isinstance(error, SegmentDamaged))
     assert (leader.failed, leader.asked) == ([p], [])
 
 
