@@ -46,6 +46,7 @@ def options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
             "remote.log.storage.manager.class.name": "own_tier.Talkative",
             "remote.log.storage.manager.class.path": str(PLUGINS),
             "remote.log.manager.task.interval.ms": "300",
+            "log.segment.delete.delay.ms": "0",
             "rlmm.config.remote.log.metadata.topic.replication.factor": "1",
             "rsm.config.uri": str(tmp_path / "tier"),
             "rsm.config.password": "${env:TIER_PASSWORD}",

@@ -39,6 +39,7 @@ def tiered_settings(tier: Path, *, metadata_replicas: int = 3) -> dict[str, obje
         "replica.fetch.backoff.ms": 200,
         "log.retention.check.interval.ms": 300,
         "log.flush.offset.checkpoint.interval.ms": 300,
+        "log.segment.delete.delay.ms": 0,
         "remote.log.storage.system.enable": "true",
         "remote.log.storage.manager.class.name": "firnline.tiered.objects.storage.ObjectStorage",
         "remote.log.manager.task.interval.ms": 300,

@@ -30,6 +30,7 @@ def test_a_topic_lives_and_ends_on_a_store(
     alone, read all, restart, read all, delete the topic, and look into the store."""
     server = start_store(name)
     options = ["--tier", server.uri, *options_of(server.settings)]
+    options += ["-X", "log.segment.delete.delay.ms=0"]
     broker = Broker(tmp_path / "data", options=options)
     broker.start()
     try:

@@ -66,7 +66,8 @@ def test_we_print_the_metadata_as_kafkas_formatter_does(tmp_path: Path) -> None:
         "org.apache.kafka.server.log.remote.metadata.storage.serialization"
         ".RemoteLogMetadataSerde$RemoteLogMetadataFormatter"
     )
-    broker = Broker(tmp_path / "data", tier=tmp_path / "tier")
+    options = ("-X", "log.segment.delete.delay.ms=0")
+    broker = Broker(tmp_path / "data", tier=tmp_path / "tier", options=options)
     broker.start()
     try:
         fill(broker)

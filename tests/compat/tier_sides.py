@@ -27,6 +27,8 @@ _TIERED = {
     "log.initial.task.delay.ms": _LOOK_MS,
     # Ours keeps local segments until the leader epochs of their records are synced.
     "log.flush.offset.checkpoint.interval.ms": _LOOK_MS,
+    # Kafka deletes expired objects at once; ours stay so long after the catalog is without them.
+    "log.segment.delete.delay.ms": 0,
     "remote.log.storage.system.enable": "true",
     "remote.log.manager.task.interval.ms": _LOOK_MS,
     "rlmm.config.remote.log.metadata.topic.num.partitions": METADATA_PARTITIONS,
