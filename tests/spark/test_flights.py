@@ -1,5 +1,6 @@
 """The demo's Spark report over a small tier, against pandas over the same flights."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -42,7 +43,7 @@ def test_the_report_says_of_the_tier_what_pandas_says_of_the_flights(
             writer.segment([bytes(part)])
         writer.publish()
 
-    found = report.make_report(spark, (tmp_path / "tier").as_uri())
+    found = report.make_report(spark, {"tier.uri": (tmp_path / "tier").as_uri()})
     assert found.records == found.distinct_offsets == found.distinct_flights == len(some)
     assert found.cancelled == some["dep_delay"].isna().sum()
     expected = flights.delays(some)
@@ -51,3 +52,40 @@ def test_the_report_says_of_the_tier_what_pandas_says_of_the_flights(
         assert (found.by_month[name] - expected[name]).abs().max() < 1e-9
     report.draw_delays(found.by_hour, tmp_path / "delays.png")
     assert (tmp_path / "delays.png").stat().st_size > 20_000
+
+
+@pytest.mark.spark
+def test_a_stream_follows_flights_while_they_leave_and_one_that_lacks_some_says_so(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(EXAMPLE))
+    import demo
+    import flights
+    import live
+    import report
+
+    tier = demo.Tier((tmp_path / "tier").as_uri(), {})
+    broker = demo.Broker(tier, tmp_path)
+    try:
+        past, last = flights.last_day(flights.load())
+        assert (len(past) + len(last), len(last)) == (flights.TOTAL, 776)
+        demo.create_topic(broker.bootstrap)
+        demo.produce(broker.bootstrap, past[-500:], lambda _: None)
+        source = tier.source() | {"kafka.bootstrap.servers": broker.bootstrap}
+
+        def parts(extra: int) -> Iterator[int]:
+            for first in range(0, len(last), 200):
+                some = last[first : first + 200]
+                yield demo.produce(broker.bootstrap, some, lambda _: None).records
+            yield extra
+
+        told: list[int] = []
+        assert live.follow(spark, source, parts(0), told.append) >= 1
+        assert sum(told) == len(last)
+        found = report.make_report(spark, source)
+        assert found.records == found.distinct_flights == len(last) + 500
+        monkeypatch.setattr(live, "_PATIENCE_SECONDS", 1)
+        with pytest.raises(live.TooFew, match="776 of 777 events"):
+            live.follow(spark, source, parts(1), told.append)
+    finally:
+        broker.stop()

@@ -6,9 +6,11 @@ its first request. Source: ecosystem 1.1, 1.2; decision 0036.
 
 import os
 import re
+import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
+from functools import cache
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -39,6 +41,8 @@ _PARTS_AT_ONCE = 2
 _RETRIES = 1
 _BACKOFF_S = 0.1
 _RETRY_S = 30.0
+# Of the library's threads.
+_NICENESS = int(os.environ.get('TRY_NICE','10'))
 # How long one request may take, with all of its body: a part in this time needs 280 KiB/s.
 _DEFAULTS = {"timeout": "30s", "connect_timeout": "5s"}
 # obstore's options of the HTTP client; all other settings are those of the store.
@@ -311,6 +315,23 @@ def secrets_of(settings: Mapping[str, str]) -> list[str]:
     ]
 
 
+@cache
+def _run_behind_others(obstore: Any, stores: Any) -> None:
+    """Let the library's threads give way to those of the process that serve clients.
+
+    They encrypt, sum and send segments, as fast as the store takes them. Threads inherit the niceness of the
+    one that starts them, and the library starts its own with the first call.
+    """
+
+    def start() -> None:
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
+        obstore.put(stores.MemoryStore(), "started", b"")
+
+    thread = threading.Thread(target=start)
+    thread.start()
+    thread.join()
+
+
 def _opened(scheme_name: str, bucket: str, prefix: str, given: dict[str, str]) -> tuple[Any, Any]:
     """Return obstore and its store."""
     try:
@@ -321,6 +342,7 @@ def _opened(scheme_name: str, bucket: str, prefix: str, given: dict[str, str]) -
             f"a tier on {scheme_name}:// needs the package obstore",
             remedy=f"pip install 'firnline[{scheme_name}]'",
         ) from None
+    _run_behind_others(obstore, stores)
     scheme = SCHEMES[scheme_name]
     retries = given.pop(RETRIES_KEY, str(_RETRIES))
     if not retries.isdecimal():
