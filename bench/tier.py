@@ -393,7 +393,9 @@ def paced_rows(
         }
         for name, results in found.items()
     }
-    base_of = {"a tiered writer": "an untiered writer", "a reader of the tier": "nothing"}
+    base_of = {"a tiered writer": "an untiered writer"} | dict.fromkeys(
+        ("a reader of the tier", "a Spark job"), "nothing"
+    )
     rows: list[Row] = []
     for name, figures in median.items():
         row: Row = {
