@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from firnline.spark.options.brokers import BROKER
 from firnline.spark.options.parse import parse_options
 from firnline.spark.planning.scan import plan_read
-from firnline.stores.registry import open_store
+from firnline.spark.tier import open_tier
 
 
 def pin(options: Mapping[str, str]) -> str:
@@ -20,7 +20,7 @@ def pin(options: Mapping[str, str]) -> str:
     parsed = parse_options(options)
     if parsed.read_from == BROKER:
         return plan_read(None, parsed).cut.text()
-    store = open_store(parsed.tier_uri, parsed.store_settings, is_writer=False)
+    store = open_tier(parsed.tier_uri, parsed.store_settings)
     try:
         return plan_read(store, parsed).cut.text()
     finally:

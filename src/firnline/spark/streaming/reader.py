@@ -39,8 +39,8 @@ from firnline.spark.streaming.admission import (
 )
 from firnline.spark.streaming.ends import Ends, ends_of
 from firnline.spark.streaming.offsets import Key, StreamOffsets, by_topic, initial, parse
+from firnline.spark.tier import open_tier
 from firnline.stores.port import ObjectStore
-from firnline.stores.registry import open_store
 
 _log = logging.getLogger(__name__)
 
@@ -256,5 +256,5 @@ class FirnlineStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if options.read_from == BROKER:
             return None
         if self._store is None:
-            self._store = open_store(options.tier_uri, options.store_settings, is_writer=False)
+            self._store = open_tier(options.tier_uri, options.store_settings)
         return self._store
