@@ -67,7 +67,6 @@ class ReadAhead:
         self._blocks: deque[_Block] = deque()
         self._range = 0  # that of the last bytes given
         self._next = (0, ranges[0].begin if ranges else 0)  # range and position of the next request
-        self._given = 0
 
     def get(self, key: str, position: int = 0, size_bytes: int | None = None) -> bytes:
         """See `ObjectStore`."""
@@ -86,7 +85,6 @@ class ReadAhead:
             at += len(part)
             if block.is_short:
                 break
-        self._given += 1
         self._ask(used)
         return b"".join(parts)
 
@@ -120,11 +118,8 @@ class ReadAhead:
         return self._next == (number, position)
 
     def _ask(self, used: int) -> None:
-        """Send requests for the blocks that are used, and for those behind them that may be.
-
-        Fewer at the beginning: a query with a limit may end with the first window.
-        """
-        most = used + min(self._store.calls_at_once, 1 + self._given)
+        """Send requests for the blocks that are used, and for those behind them that may be."""
+        most = used + self._store.calls_at_once
         while len(self._blocks) < most and self._next[0] < len(self._ranges):
             number, position = self._next
             one = self._ranges[number]
