@@ -4,13 +4,15 @@
         cluster.submit(job, environment, "argument")
 
 Each worker has a directory of its own, and an environment in which nothing names the source tree: what an
-executor imports was brought there, by `wheel_environment` or by `packed`. All listen on 127.0.0.1.
+executor imports was brought there, by `environment` or by `packed`. All listen on 127.0.0.1.
 """
 
+import contextlib
 import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import sysconfig
@@ -18,6 +20,7 @@ import tarfile
 import time
 import urllib.request
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -26,7 +29,6 @@ import psutil
 import pyspark
 
 from firnline.spark.session import java_home
-from tests.peers.kafka import PeerMissing
 from tests.peers.ports import free_ports
 from tests.peers.servers import run_or_missing
 
@@ -43,7 +45,7 @@ WORKERS = 2
 def clean_environment(folder: Path, **more: str) -> dict[str, str]:
     """Return the environment of a machine that has Java and Spark, and nothing of ours."""
     return {
-        "PATH": os.pathsep.join([*os.environ.get("PATH", "").split(os.pathsep)]),
+        "PATH": os.environ.get("PATH", os.defpath),
         "HOME": str(folder),
         "LANG": "C.UTF-8",
         "JAVA_HOME": java_home(),
@@ -51,7 +53,7 @@ def clean_environment(folder: Path, **more: str) -> dict[str, str]:
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_LOCAL_DIRS": str(folder / "local"),
         "SPARK_CONF_DIR": str(folder / "conf"),
-        "SPARK_DAEMON_MEMORY": "256m",
+        "SPARK_DAEMON_MEMORY": "512m",
         "SPARK_DAEMON_JAVA_OPTS": _JVM,
         **more,
     }
@@ -167,6 +169,24 @@ class SparkCluster:
         command = self.command("spark-submit", *options, str(copy), *arguments, confs=confs)
         return Job(command, folder, clean_environment(folder, **environment))
 
+    def connect_server(self, folder: Path, environment: Mapping[str, str]) -> "Job":
+        """Start a server of Spark Connect on this cluster; return when it listens at `connect_port`."""
+        folder.mkdir(parents=True, exist_ok=True)
+        port = {"spark.connect.grpc.binding.port": str(self.connect_port)}
+        # Without a file of Spark's own there is nothing to submit but a class of its jars.
+        main = ("--class", "org.apache.spark.sql.connect.service.SparkConnectServer")
+        command = self.command("spark-submit", *main, "spark-internal", confs=port)
+        server = Job(command, folder, clean_environment(folder, **environment))
+        deadline = time.monotonic() + _START_SECONDS
+        while True:
+            with contextlib.suppress(OSError):
+                socket.create_connection(("127.0.0.1", self.connect_port), 1).close()
+                return server
+            if server.process.poll() is not None or time.monotonic() > deadline:
+                server.stop()
+                raise RuntimeError(f"no server of Spark Connect: {server.log.read_text()[-4000:]}")
+            time.sleep(0.1)
+
     def _alive(self) -> int:
         try:
             found: dict[str, Any] = json.loads(self.page())
@@ -246,18 +266,22 @@ def build_wheel(folder: Path) -> Path:
     return wheel
 
 
-def wheel_environment(folder: Path, wheel: Path) -> Path:
-    """Make a virtual environment with the wheel; return its Python.
+def environment(folder: Path, *modules: str, wheel: Path | None = None) -> Path:
+    """Make a virtual environment, with a wheel; return its Python.
 
-    Its dependencies are those of the Python that runs this, which a line in a .pth file adds: to install them
-    again would take a minute.
+    Its dependencies are those of the Python that runs this, which lines in a .pth file add: to install them
+    again would take a minute. `modules` are further ones, which may be elsewhere.
     """
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
     python = folder / "bin" / "python"
     pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "-q", "--no-deps"]
-    subprocess.run([*pip, "--no-index", str(wheel)], check=True, cwd=folder)
+    if wheel is not None:
+        subprocess.run([*pip, "--no-index", str(wheel)], check=True, cwd=folder)
     (site,) = (folder / "lib").glob("python*/site-packages")
-    (site / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    places = [find_spec(module) for module in modules]
+    lines = [sysconfig.get_path("purelib")]
+    lines += [str(Path(each.origin).parents[1]) for each in places if each and each.origin]
+    (site / "dependencies.pth").write_text("".join(f"{line}\n" for line in dict.fromkeys(lines)))
     return python
 
 
@@ -269,6 +293,3 @@ def packed(environment: Path, archive: Path) -> Path:
     with tarfile.open(archive, "w:gz", compresslevel=1) as tar:
         tar.add(environment, arcname=".")
     return archive
-
-
-__all__ = ["Job", "PeerMissing", "SparkCluster", "build_wheel", "packed", "wheel_environment"]

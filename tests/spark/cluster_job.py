@@ -1,9 +1,9 @@
-"""A job as a user writes it: which records a cluster finds in a topic. spark-submit runs it; imports no tests.
+"""A job as a user writes it: which records a cluster finds. spark-submit runs it; it imports no tests.
 
-    cluster_job.py WHAT     JSON: options of the read, `out`, and perhaps the others
+    cluster_job.py JOB     JSON: `out`, `reads`, and `remote` if a server of Spark Connect is asked
 
-Writes to `out`, as JSON, the rows and where they were read, and if `explains` what plans show. Each task
-waits `slow_s` seconds, and leaves a file in the directory `ran`. `remote` is a server of Spark Connect.
+A read has `options`. Each of its tasks waits `slow_s` seconds, and leaves a file in the directory `ran`.
+Written to `out`, as JSON, are of each read its rows and where they were read, and what its plans show.
 """
 
 import io
@@ -19,11 +19,9 @@ from pathlib import Path
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-what = json.loads(sys.argv[1])
 
-
-def rows_of(batches):
-    time.sleep(what.get("slow_s", 0))
+def rows_of(batches, slow_s, ran):
+    time.sleep(slow_s)
     for batch in batches:
         values = [None if v is None else zlib.crc32(v) for v in batch["value"].to_pylist()]
         yield pa.record_batch(
@@ -35,25 +33,30 @@ def rows_of(batches):
                 "folder": pa.array([os.getcwd()] * len(values)),
             }
         )
-    if "ran" in what:
-        Path(what["ran"], uuid.uuid4().hex).touch()
+    if ran:
+        Path(ran, uuid.uuid4().hex).touch()
+
+
+def read(spark, options, slow_s=0, ran="", explains=()):
+    log = spark.read.format("firnline").options(**options).load()
+    plans = io.StringIO()
+    with redirect_stdout(plans):
+        for mode in explains:
+            log.explain(mode=mode)
+    chosen = log.select("partition", "offset", "value")
+    schema = "partition int, offset long, crc long, python string, folder string"
+    found = chosen.mapInArrow(lambda batches: rows_of(batches, slow_s, ran), schema).collect()
+    return {"rows": [list(row) for row in found], "plans": plans.getvalue()}
 
 
 def main():
+    what = json.loads(sys.argv[1])
     builder = SparkSession.builder
-    if "remote" in what:
+    if what.get("remote"):
         builder = builder.remote(what["remote"])
     spark = builder.getOrCreate()
-    log = spark.read.format("firnline").options(**what["options"]).load()
-    plans = io.StringIO()
-    with redirect_stdout(plans):
-        for mode in what.get("explains", ()):
-            log.explain(mode=mode)
-    schema = "partition int, offset long, crc long, python string, folder string"
-    found = log.select("partition", "offset", "value").mapInArrow(rows_of, schema).collect()
-    Path(what["out"]).write_text(
-        json.dumps({"rows": [list(row) for row in found], "plans": plans.getvalue()})
-    )
+    found = [read(spark, **each) for each in what["reads"]]
+    Path(what["out"]).write_text(json.dumps(found))
     spark.stop()
 
 

@@ -2,8 +2,9 @@
 
 import json
 import os
+import shutil
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,8 +23,9 @@ from tests.peers.spark_cluster import (
     Job,
     SparkCluster,
     build_wheel,
+    clean_environment,
+    environment,
     packed,
-    wheel_environment,
 )
 from tests.spark.tiered_topic import TOPIC, tiered_topic
 from tests.spark.written_tier import WrittenPartition, batches
@@ -37,35 +39,37 @@ class World(NamedTuple):
 
     cluster: SparkCluster
     python: Path
+    client: Path  # a Python with Spark and without Firnline
     tier: Path
     folder: Path
 
     def submit(
         self,
         name: str,
-        options: Mapping[str, str],
-        *,
+        *reads: dict[str, Any],
         python: str = "",
-        confs: Mapping[str, str] = {},
         words: tuple[str, ...] = (),
-        environment: Mapping[str, str] = {},
-        **what: Any,
     ) -> Job:
         """Send the job, with its driver in a folder of the name."""
-        out = str(self.folder / f"{name}.json")
         return self.cluster.submit(
             JOB,
-            json.dumps({"options": dict(options), "out": out, **what}),
+            self.argument(name, reads),
             folder=self.folder / name,
-            environment={"PYSPARK_PYTHON": python or str(self.python), **environment},
+            environment={"PYSPARK_PYTHON": python or str(self.python)},
             options=words,
-            confs=confs,
         )
 
-    def found(self, name: str) -> dict[str, Any]:
-        """Return what a job wrote."""
-        found: dict[str, Any] = json.loads((self.folder / f"{name}.json").read_text())
-        return found
+    def argument(self, name: str, reads: Sequence[dict[str, Any]], remote: str = "") -> str:
+        """Return the argument of cluster_job.py."""
+        return json.dumps({"reads": reads, "out": str(self.out(name)), "remote": remote})
+
+    def out(self, name: str) -> Path:
+        """Return the file that a job writes."""
+        return self.folder / f"{name}.json"
+
+    def rows(self, name: str) -> list[list[list[Any]]]:
+        """Return the rows of each read of a job."""
+        return [sorted(read["rows"]) for read in json.loads(self.out(name).read_text())]
 
 
 @pytest.fixture(scope="module")
@@ -73,16 +77,22 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     folder = tmp_path_factory.mktemp("cluster")
     with ExitStack() as stack:
         cluster = SparkCluster(folder / "nodes")
-        stack.callback(cluster.stop)  # its processes start while the wheel is built
+        stack.callback(cluster.stop)
         try:
             wheel = build_wheel(folder / "wheel")
         except PeerMissing as problem:
             pytest.skip(f"NOT RUN: {problem}")
-        python = wheel_environment(folder / "environment", wheel)
+        python = environment(folder / "environment", "grpc", wheel=wheel)
+        client = environment(folder / "client", "grpc")
         with tiered_topic(folder / "broker") as (_, tier):
             pass
         cluster.add_workers()
-        yield World(cluster, python, tier, folder)
+        yield World(cluster, python, client, tier, folder)
+
+
+def facts(rows: Iterable[Sequence[Any]]) -> list[list[Any]]:
+    """Return partition, offset and CRC of the value, of the rows of a job."""
+    return [list(row[:3]) for row in rows]
 
 
 def expected(options: Mapping[str, str]) -> list[list[Any]]:
@@ -91,62 +101,79 @@ def expected(options: Mapping[str, str]) -> list[list[Any]]:
     found = []
     for partition in reader.partitions():
         for batch in reader.read(partition):
-            for p, o, v in zip(
-                *(batch[name].to_pylist() for name in ("partition", "offset", "value")), strict=True
-            ):
+            columns = (batch[name].to_pylist() for name in ("partition", "offset", "value"))
+            for p, o, v in zip(*columns, strict=True):
                 found.append([p, o, None if v is None else zlib.crc32(v)])
     return sorted(found)
 
 
-def test_a_wheel_in_the_environment_of_the_executors_brings_the_code(world: World) -> None:
-    options = {"tier.uri": str(world.tier), "subscribe": TOPIC, "minPartitions": "6"}
-    said = world.submit("by-wheel", options).wait()
-    found = world.found("by-wheel")["rows"]
-    assert sorted(row[:3] for row in found) == expected(options)
-    assert {row[3] for row in found} == {str(world.python)}
-    executors = {Path(row[4]).parts[-4] for row in found}
-    assert executors == {"worker-1", "worker-2"}
-    assert "asOf=" in said
+def workers_of(rows: Iterable[Sequence[Any]]) -> set[str]:
+    """Return the workers in whose directories executors read the rows."""
+    return {Path(row[4]).parts[-4] for row in rows}
 
 
-def test_an_archive_brings_the_code(world: World) -> None:
-    options = {"tier.uri": str(world.tier), "subscribe": TOPIC}
-    archive = packed(world.python.parent.parent, world.folder / "environment.tar.gz")
-    # Spark unpacks it for executors alone, and plans with the same relative path.
-    driver = world.folder / "by-archive"
-    driver.mkdir()
-    (driver / "environment").symlink_to(world.python.parent.parent)
-    world.submit(
-        "by-archive",
-        options,
-        python="./environment/bin/python",
-        words=("--archives", f"{archive}#environment"),
-    ).wait()
-    found = world.found("by-archive")["rows"]
-    assert sorted(row[:3] for row in found) == expected(options)
-    assert all(str(world.cluster.folder) in row[3] or row[3].startswith("./") for row in found)
-
-
-def test_a_worker_is_killed_in_mid_scan_and_every_offset_comes_once(
+def test_a_wheel_brings_the_code_and_a_worker_that_is_killed_costs_no_row(
     world: World, tmp_path: Path
 ) -> None:
-    tier = tmp_path / "tier"
-    written = WrittenPartition(DirectoryStore(str(tier)), "long", 0)
+    written = WrittenPartition(DirectoryStore(str(tmp_path / "tier")), "long", 0)
     for base in range(0, 24_000, 2000):
         written.segment(batches(base, base + 2000))
     written.publish()
     ran = tmp_path / "ran"
     ran.mkdir()
-    options = {"tier.uri": str(tier), "subscribe": "long", "minPartitions": "24"}
-    job = world.submit("killed", options, slow_s=0.2, ran=str(ran))
+    short = {"tier.uri": str(world.tier), "subscribe": TOPIC, "minPartitions": "6"}
+    long = {"tier.uri": str(tmp_path / "tier"), "subscribe": "long", "minPartitions": "24"}
+    job = world.submit(
+        "by-wheel", {"options": short}, {"options": long, "slow_s": 0.2, "ran": str(ran)}
+    )
     try:
-        eventually("tasks have ended", lambda: len(os.listdir(ran)) >= 4, within_s=60)
+        eventually("tasks have ended", lambda: len(os.listdir(ran)) >= 4, within_s=90)
         world.cluster.kill("worker-2")
         assert len(os.listdir(ran)) < 20, "it is not the middle of the scan"
-        job.wait()
+        said = job.wait()
     finally:
         job.stop()
         world.cluster.add_workers()
-    found = world.found("killed")["rows"]
-    assert sorted(row[:3] for row in found) == expected(options)
-    assert [row[1] for row in sorted(found)] == list(range(24_000))
+    first, second = world.rows("by-wheel")
+    assert facts(first) == expected(short)
+    assert {row[3] for row in first} == {str(world.python)}
+    assert workers_of(first) == {"worker-1", "worker-2"}
+    assert "asOf=" in said
+    assert facts(second) == expected(long)
+    assert [row[1] for row in second] == list(range(24_000))
+
+
+def test_an_archive_brings_the_code(world: World) -> None:
+    options = {"tier.uri": str(world.tier), "subscribe": TOPIC}
+    top = world.python.parent.parent
+    archive = packed(top, world.folder / "environment.tar.gz")
+    # Spark unpacks it for executors alone, and plans with the Python of the same relative path.
+    driver = world.folder / "by-archive"
+    driver.mkdir()
+    (driver / "environment").symlink_to(top)
+    words = ("--archives", f"{archive}#environment")
+    world.submit(
+        "by-archive", {"options": options}, python="./environment/bin/python", words=words
+    ).wait()
+    (found,) = world.rows("by-archive")
+    assert facts(found) == expected(options)
+    assert all(row[3].startswith(str(world.cluster.folder)) for row in found)
+
+
+def test_a_client_of_spark_connect_needs_nothing_of_ours(world: World) -> None:
+    pytest.importorskip("grpc", reason="NOT RUN: grpcio is not installed: pyspark[connect]")
+    options = {"tier.uri": str(world.tier), "subscribe": TOPIC}
+    folder = world.folder / "by-connect"
+    server = world.cluster.connect_server(folder, {"PYSPARK_PYTHON": str(world.python)})
+    try:
+        remote = f"sc://127.0.0.1:{world.cluster.connect_port}"
+        argument = world.argument("by-connect", [{"options": options}], remote)
+        client = folder / "client"
+        client.mkdir()
+        job = Path(shutil.copy(JOB, client))
+        Job([str(world.client), str(job), argument], client, clean_environment(client)).wait()
+    finally:
+        server.stop()
+    (found,) = world.rows("by-connect")
+    assert facts(found) == expected(options)
+    assert {row[3] for row in found} == {str(world.python)}
