@@ -69,7 +69,7 @@ class World(NamedTuple):
 
     def rows(self, name: str) -> list[list[list[Any]]]:
         """Return the rows of each read of a job."""
-        return [sorted(read["rows"]) for read in json.loads(self.out(name).read_text())]
+        return [sorted(rows) for rows in json.loads(self.out(name).read_text())]
 
 
 @pytest.fixture(scope="module")
