@@ -8,7 +8,7 @@ pytest.importorskip("pyspark", reason="NOT RUN: PySpark is not installed")
 
 from pyspark.sql import SparkSession
 
-from firnline.spark.confs import options_of
+from firnline.spark.session import options_of
 from firnline.stores.directory import DirectoryStore
 from tests.spark.written_tier import WrittenPartition, batches
 

@@ -6,10 +6,10 @@ spark.read.format("firnline").options(**options).option("asOf", cut).load()
 
 from collections.abc import Mapping
 
+from firnline.spark.access.tier import open_tier
 from firnline.spark.options.brokers import BROKER
 from firnline.spark.options.parse import parse_options
 from firnline.spark.planning.scan import plan_read
-from firnline.spark.tier import open_tier
 
 
 def pin(options: Mapping[str, str]) -> str:

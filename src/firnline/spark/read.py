@@ -16,13 +16,13 @@ from firnline.base.errors import StorageError
 from firnline.base.ids import NO_EPOCH, uuid_text
 from firnline.records.batch import HEADER_BYTES, LOG_OVERHEAD_BYTES, OFFSET_AND_LENGTH, parse_header
 from firnline.spark import decode, decode_python
+from firnline.spark.access.read_ahead import Range, Source, reading_ahead
 from firnline.spark.brokers.fetch import read_tail
 from firnline.spark.frames import Frames, check_crcs, find_frames
 from firnline.spark.integrity import Continuity
 from firnline.spark.options.brokers import BrokerSettings
 from firnline.spark.planning.catalogs import has_segment
 from firnline.spark.planning.plan import Piece, TailTask, Task
-from firnline.spark.read_ahead import Range, Source, reading_ahead
 from firnline.spark.schema import CorruptSegment, DataLoss, ReadSettings, Wanted
 from firnline.stores.port import ObjectMissing, ObjectStore
 

@@ -35,6 +35,7 @@ from pyspark.sql.types import (
 )
 
 from firnline.base.errors import ConfigError
+from firnline.spark.access.tier import open_tier
 from firnline.spark.options.brokers import BROKER
 from firnline.spark.options.parse import Options, parse_options
 from firnline.spark.options.triggers import parse_triggers
@@ -48,7 +49,6 @@ from firnline.spark.read import read_tasks
 from firnline.spark.schema import ALL_COLUMNS, COLUMNS, OFFICIAL_COLUMNS, ReadSettings
 from firnline.spark.table_source import table_reader, table_schema
 from firnline.spark.tables.options import is_table
-from firnline.spark.tier import open_tier
 from firnline.stores.port import ObjectStore
 
 _TYPES: dict[str, DataType] = {

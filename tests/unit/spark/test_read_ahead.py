@@ -7,11 +7,11 @@ from collections.abc import Iterator
 import pytest
 
 from firnline.base.units import KIB
-from firnline.spark import read_ahead
+from firnline.spark.access import read_ahead
+from firnline.spark.access.read_ahead import Range, ReadAhead, reading_ahead
 from firnline.spark.options.parse import parse_options
 from firnline.spark.planning.plan import Task
 from firnline.spark.read import read_tasks
-from firnline.spark.read_ahead import Range, ReadAhead, reading_ahead
 from firnline.spark.schema import ReadSettings
 from firnline.stores.memory import MemoryStore
 from firnline.stores.port import ObjectMissing, RemoteStorageError

@@ -1,4 +1,4 @@
-"""The options that say where the tier is, and how its store is reached. PURE.
+"""The options that say where the tier is, and how its store is reached. SPARK, without Spark.
 
 Spark keeps the options of a read in plans, in tasks, in the definitions of tables and on its pages. So a
 secret is no option: a reference to it is. Source: KIP-297; decision 0046.
@@ -24,7 +24,9 @@ def parse_tier(options: Mapping[str, str]) -> tuple[str, dict[str, str]]:
     options  the user's, with names in lower case. Raises ConfigError, which names the option and no value
     """
     uri = options.get(TIER_URI, "").strip()
-    _refuse_relative(uri)
+    path = path_of(uri) if uri else None
+    if path is not None:
+        refuse_relative(TIER_URI, uri if uri.startswith("~") else path)
     settings = {
         name.removeprefix(STORE_PREFIX): value
         for name, value in options.items()
@@ -37,14 +39,12 @@ def parse_tier(options: Mapping[str, str]) -> tuple[str, dict[str, str]]:
     return uri, settings
 
 
-def _refuse_relative(uri: str) -> None:
+def refuse_relative(option: str, path: str) -> None:
     """Refuse a path that is another directory for each process that reads."""
-    path = path_of(uri) if uri else None
-    if path is not None and (uri.startswith("~") or not Path(path).is_absolute()):
+    if path.startswith("~") or not Path(path).is_absolute():
         raise ConfigError(
-            f"{TIER_URI} must be an absolute path or a URI: driver and executors have different working"
-            " directories",
-            given=uri, remedy=f"give {Path(path).absolute()}",
+            f"{option} must be absolute: driver and executors have different working directories",
+            given=path, remedy=f"give {Path(path).expanduser().absolute()}",
         )  # fmt: skip
 
 

@@ -23,6 +23,7 @@ from pyspark.sql.streaming.datasource import (
 
 from firnline.base.errors import ConfigError
 from firnline.base.ids import Uuid
+from firnline.spark.access.tier import open_tier
 from firnline.spark.options.brokers import BROKER
 from firnline.spark.options.parse import EARLIEST, LATEST, Options
 from firnline.spark.options.triggers import Triggers
@@ -39,7 +40,6 @@ from firnline.spark.streaming.admission import (
 )
 from firnline.spark.streaming.ends import Ends, ends_of
 from firnline.spark.streaming.offsets import Key, StreamOffsets, by_topic, initial, parse
-from firnline.spark.tier import open_tier
 from firnline.stores.port import ObjectStore
 
 _log = logging.getLogger(__name__)

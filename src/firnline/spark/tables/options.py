@@ -5,12 +5,11 @@ A table refuses by name what it does not use: an option without effect would loo
 
 from collections.abc import Mapping
 from difflib import get_close_matches
-from pathlib import Path
 from typing import NamedTuple
 
 from firnline.base.errors import ConfigError
 from firnline.base.units import INT64_MAX
-from firnline.spark.options.tier import STORE_PREFIX, TIER_URI, parse_tier
+from firnline.spark.options.tier import STORE_PREFIX, TIER_URI, parse_tier, refuse_relative
 from firnline.spark.tables.columns import AS_OF_OFFSET, LOG_DIRS, RECORDS, TABLE, TABLES
 from firnline.stores.registry import URI_FORMS
 
@@ -45,12 +44,8 @@ def parse_table_options(given: Mapping[str, str]) -> TableOptions:
     dirs = tuple(d.strip() for d in options.get(LOG_DIRS, "").split(",") if d.strip())
     if LOG_DIRS in options and not dirs:
         raise ConfigError(f"{LOG_DIRS} is empty: give directories of nodes, separated by commas")
-    relative = [path for path in dirs if not Path(path).is_absolute()]
-    if relative:
-        raise ConfigError(
-            f"{LOG_DIRS} must be absolute paths: driver and executors have different working directories",
-            given=relative[0], remedy=f"give {Path(relative[0]).absolute()}",
-        )  # fmt: skip
+    for path in dirs:
+        refuse_relative(LOG_DIRS, path)
     if not uri and not dirs:
         sources = [option for option in used if option in (TIER_URI, LOG_DIRS)]
         raise ConfigError(

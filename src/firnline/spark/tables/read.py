@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
+from firnline.spark.access.tier import open_tier
 from firnline.spark.tables.columns import TABLES
 from firnline.spark.tables.groups import GroupsTask, group_rows, plan_groups
 from firnline.spark.tables.isr import IsrTask, isr_rows, plan_isr
@@ -16,7 +17,6 @@ from firnline.spark.tables.options import TableOptions
 from firnline.spark.tables.rows import Row, record_batches
 from firnline.spark.tables.state import StateTask, partition_rows, plan_state, topic_rows
 from firnline.spark.tables.tier import TierTask, plan_tier, tier_rows
-from firnline.spark.tier import open_tier
 from firnline.stores.port import ObjectStore
 
 TableTask = TierTask | FileTask | StateTask | IsrTask | GroupsTask

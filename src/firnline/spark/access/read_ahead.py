@@ -65,6 +65,7 @@ class ReadAhead:
     def __init__(self, store: ObjectStore, ranges: Sequence[Range], block_bytes: int) -> None:
         self._store, self._ranges, self._block_bytes = store, ranges, block_bytes
         self._blocks: deque[_Block] = deque()
+        self._dropped: list[_Block] = []  # perhaps still on their way
         self._range = 0  # that of the last bytes given
         self._next = (0, ranges[0].begin if ranges else 0)  # range and position of the next request
 
@@ -92,8 +93,10 @@ class ReadAhead:
         """Drop what was not read. Requests on their way are awaited, for CLOSE_S at most."""
         self._next = (len(self._ranges), 0)
         until = time.monotonic() + CLOSE_S
-        while self._blocks:
-            self._blocks.popleft().thread.join(max(until - time.monotonic(), 0))
+        for block in (*self._dropped, *self._blocks):
+            block.thread.join(max(until - time.monotonic(), 0))
+        self._blocks.clear()
+        self._dropped.clear()
 
     def _come_to(self, key: str, position: int) -> bool:
         """Drop the blocks before a position. False if its bytes are in no block, nor will be."""
@@ -109,7 +112,8 @@ class ReadAhead:
         if number is None:
             return False
         while self._blocks and (self._blocks[0].number, self._blocks[0].end) <= (number, position):
-            self._blocks.popleft()
+            self._dropped.append(self._blocks.popleft())
+        self._dropped = [block for block in self._dropped if block.thread.is_alive()]
         self._range = number
         if self._blocks:
             return self._blocks[0].number == number and self._blocks[0].position <= position
@@ -119,7 +123,7 @@ class ReadAhead:
 
     def _ask(self, used: int) -> None:
         """Send requests for the blocks that are used, and for those behind them that may be."""
-        most = used + self._store.calls_at_once
+        most = used + max(self._store.calls_at_once - len(self._dropped), 1)
         while len(self._blocks) < most and self._next[0] < len(self._ranges):
             number, position = self._next
             one = self._ranges[number]
