@@ -71,7 +71,8 @@ def test_the_bytes_are_those_of_the_store_wherever_windows_lie(store: Distant) -
 def test_the_next_blocks_are_on_their_way_while_one_is_decoded(store: Distant) -> None:
     with reading_ahead(store, WHOLE, 1000) as source:
         source.get("a", 0, 1000)
-        assert ("a", 1000, 1000) in store.asked
+        source.get("a", 900, 1000)
+        assert ("a", 7000, 1000) in store.asked
 
 
 def test_blocks_beyond_a_range_are_those_of_the_next_one(store: Distant) -> None:
@@ -115,6 +116,19 @@ def test_a_short_object_is_shown_as_short(store: Distant) -> None:
         assert source.get("a", 10_000, 1000) == BODY[10_000:]
 
 
+def test_nothing_follows_a_part_that_is_short(
+    store: Distant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = store.get
+
+    def short(key: str, position: int = 0, size_bytes: int | None = None) -> bytes:
+        return whole(key, position, 10 if position == 1500 else size_bytes)
+
+    monkeypatch.setattr(store, "get", short)
+    with reading_ahead(store, WHOLE, 1000) as source:
+        assert source.get("a", 500, 2000) == BODY[500:1510]
+
+
 def test_bytes_before_what_was_dropped_come_from_the_store(store: Distant) -> None:
     with reading_ahead(store, WHOLE, 1000) as source:
         source.get("a", 5000, 1000)
@@ -127,8 +141,22 @@ def test_bytes_before_what_was_dropped_come_from_the_store(store: Distant) -> No
 def test_a_range_that_is_left_early_costs_only_what_was_ahead(store: Distant) -> None:
     with reading_ahead(store, [Range("a", 0, len(BODY)), Range("b", 0, 10)], 100) as source:
         source.get("a", 0, 100)
+        store.takes_s = 0.05  # what is dropped is still on its way
+        source.get("a", 100, 100)
         assert source.get("b", 0, 10) == BODY[:10]
-    assert len([key for key, _, _ in store.asked if key == "a"]) <= 1 + store.calls_at_once
+    assert len([key for key, _, _ in store.asked if key == "a"]) <= 2 + store.calls_at_once
+
+
+def test_what_was_dropped_counts_until_it_has_come(store: Distant) -> None:
+    ranges = [Range("a", 0, len(BODY)), Range("b", 0, len(BODY))]
+    with reading_ahead(store, ranges, 100) as source:
+        source.get("a", 0, 100)
+        source.get("a", 0, 700)
+        store.takes_s = 0.1
+        source.get("a", 600, 200)
+        source.get("b", 0, 100)
+        asked = len([key for key, _, _ in store.asked if key == "b"])
+        assert asked < 1 + store.calls_at_once
 
 
 def test_a_near_store_is_read_without_threads(store: Distant) -> None:

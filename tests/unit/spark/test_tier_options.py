@@ -13,6 +13,7 @@ from firnline.spark.access.tier import open_tier
 from firnline.spark.options.parse import Options, parse_options
 from firnline.spark.options.tier import parse_tier
 from firnline.spark.tables.options import parse_table_options
+from firnline.stores.cloud import CloudStore
 from firnline.stores.port import RemoteStorageError
 
 SECRET = "do-not-show-this"
@@ -86,8 +87,8 @@ def test_what_is_no_secret_is_given_as_it_is(key: str, value: str) -> None:
 
 
 def test_settings_of_hadoop_have_names_of_their_own() -> None:
-    given = {"tier.uri": "hdfs://h:1/p", "tier.store.dfs.encryption.key.provider.uri": "kms"}
-    assert parse_tier(given)[1] == {"dfs.encryption.key.provider.uri": "kms"}
+    given = {"tier.uri": "hdfs://h:1/p", "tier.store.hadoop.security.token.service.use_ip": "false"}
+    assert parse_tier(given)[1] == {"hadoop.security.token.service.use_ip": "false"}
 
 
 def test_an_unknown_provider_is_refused_by_name() -> None:
@@ -139,7 +140,10 @@ def test_no_error_of_the_store_has_what_a_reference_stands_for(
     store = open_tier(referring.tier_uri, referring.store_settings)
     with pytest.raises(RemoteStorageError) as problem:
         store.get("a/b", 0, 10)
-    said = str(problem.value) + caplog.text
+    assert isinstance(store, CloudStore)
+    repeated = f"<Code>Refused</Code><Message>{SECRET} of me-and-nobody-else</Message>"
+    said = str(problem.value) + caplog.text + str(store._problem(OSError(repeated), "read", "k"))
+    assert "[hidden] of [hidden]" in said
     assert SECRET not in said
     # Its name says of no secret, but the user put it into a file.
     assert "me-and-nobody-else" not in said
