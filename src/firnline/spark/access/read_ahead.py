@@ -86,7 +86,6 @@ class ReadAhead:
             at += len(part)
             if block.is_short:
                 break
-        self._ask(used)
         return b"".join(parts)
 
     def close(self) -> None:
