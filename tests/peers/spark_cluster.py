@@ -62,8 +62,9 @@ def clean_environment(folder: Path, **more: str) -> dict[str, str]:
 class SparkCluster:
     """A master and WORKERS workers of one core each. Leaving it as a context manager stops all by pid."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, environment: Mapping[str, str] = {}) -> None:
+        """Start the master. `environment` is what the machines have besides."""
+        self.folder, self._environment = folder, environment
         master, self._page, self.connect_port = free_ports(3)
         self.url = f"spark://127.0.0.1:{master}"
         self._master = self._start(
@@ -201,7 +202,7 @@ class SparkCluster:
             return subprocess.Popen(
                 [str(SPARK_HOME / "bin" / "spark-class"), main, *words],
                 cwd=own,
-                env=clean_environment(own),
+                env=clean_environment(own, **self._environment),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

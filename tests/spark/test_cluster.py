@@ -4,7 +4,7 @@ import json
 import os
 import shutil
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,8 +17,11 @@ from firnline.spark.options.parse import parse_options
 from firnline.spark.schema import COLUMNS
 from firnline.spark.source import FirnlineReader
 from firnline.stores.directory import DirectoryStore
+from firnline.stores.registry import open_store
+from tests.peers import s3
 from tests.peers.kafka import PeerMissing
 from tests.peers.nodes import eventually
+from tests.peers.servers import Server
 from tests.peers.spark_cluster import (
     Job,
     SparkCluster,
@@ -31,6 +34,7 @@ from tests.spark.tiered_topic import TOPIC, tiered_topic
 from tests.spark.written_tier import WrittenPartition, batches
 
 pytestmark = pytest.mark.spark
+SECRET = "OF_THE_STORE"  # a variable of all machines
 JOB = Path(__file__).with_name("cluster_job.py")
 
 
@@ -49,14 +53,16 @@ class World(NamedTuple):
         *reads: dict[str, Any],
         python: str = "",
         words: tuple[str, ...] = (),
+        confs: Mapping[str, str] = {},
     ) -> Job:
         """Send the job, with its driver in a folder of the name."""
         return self.cluster.submit(
             JOB,
             self.argument(name, reads),
             folder=self.folder / name,
-            environment={"PYSPARK_PYTHON": python or str(self.python)},
+            environment={"PYSPARK_PYTHON": python or str(self.python), SECRET: s3.SECRET},
             options=words,
+            confs=confs,
         )
 
     def argument(self, name: str, reads: Sequence[dict[str, Any]], remote: str = "") -> str:
@@ -76,7 +82,7 @@ class World(NamedTuple):
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     folder = tmp_path_factory.mktemp("cluster")
     with ExitStack() as stack:
-        cluster = SparkCluster(folder / "nodes")
+        cluster = SparkCluster(folder / "nodes", {SECRET: s3.SECRET})
         stack.callback(cluster.stop)
         try:
             wheel = build_wheel(folder / "wheel")
@@ -141,6 +147,30 @@ def test_a_wheel_brings_the_code_and_a_worker_that_is_killed_costs_no_row(
     assert "asOf=" in said
     assert facts(second) == expected(long)
     assert [row[1] for row in second] == list(range(24_000))
+
+
+@pytest.mark.peer
+def test_executors_have_the_secret_of_a_store_from_their_own_environment(
+    world: World, start_store: Callable[[str], Server]
+) -> None:
+    server = start_store("s3")
+    written = WrittenPartition(open_store(server.uri, server.settings), "t", 0)
+    written.segment(batches(0, 2000))
+    written.publish()
+    settings = {**server.settings, "secret_access_key": f"${{env:{SECRET}}}"}
+    options = {f"tier.store.{key}": value for key, value in settings.items()}
+    options |= {"tier.uri": server.uri, "subscribe": "t", "minPartitions": "4"}
+    events = world.folder / "events"
+    events.mkdir()
+    confs = {"spark.eventLog.enabled": "true", "spark.eventLog.dir": events.as_uri()}
+    confs |= {"spark.eventLog.compress": "false"}
+    said = world.submit("by-secret", {"options": options}, confs=confs).wait()
+    (found,) = world.rows("by-secret")
+    assert [row[1] for row in found] == list(range(2000))
+    logged = [path.read_bytes() for path in events.rglob("*") if path.is_file()]
+    assert any(b"SparkListenerTaskEnd" in each for each in logged)
+    for text in (said, world.cluster.said(), world.cluster.page(""), *map(repr, logged)):
+        assert s3.SECRET not in text
 
 
 def test_an_archive_brings_the_code(world: World) -> None:
