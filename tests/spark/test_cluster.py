@@ -201,7 +201,11 @@ def test_a_client_of_spark_connect_needs_nothing_of_ours(world: World) -> None:
         client = folder / "client"
         client.mkdir()
         job = Path(shutil.copy(JOB, client))
-        Job([str(world.client), str(job), argument], client, clean_environment(client)).wait()
+        Job(
+            [str(world.client), str(job), argument],
+            client,
+            clean_environment(client, world.cluster.spark),
+        ).wait()
     finally:
         server.stop()
     (found,) = world.rows("by-connect")
