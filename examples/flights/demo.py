@@ -78,10 +78,10 @@ class Tier(NamedTuple):
         settings = [f"rsm.config.store.{key}={value}" for key, value in self.settings.items()]
         return ["--tier", self.uri, *(word for each in settings for word in ("-X", each))]
 
-    def source(self) -> dict[str, str]:
-        """Return the options of a read with Spark for it."""
-        settings = {f"tier.store.{key}": value for key, value in self.settings.items()}
-        return {"tier.uri": self.uri, **settings}
+    def source(self, out: Path) -> dict[str, str]:
+        """Return the options of a read with Spark for it; a secret is in a file below `out`."""
+        settings = for_spark(self.settings, out)
+        return {"tier.uri": self.uri, **{f"tier.store.{k}": v for k, v in settings.items()}}
 
 
 class Sums(NamedTuple):
@@ -299,12 +299,26 @@ def print_status(rows: list[dict[str, Any]]) -> None:
     console.print(table)
 
 
+def for_spark(settings: Mapping[str, str], out: Path) -> dict[str, str]:
+    """Return the settings of a store with a reference in place of the secret, which a file gets.
+
+    Spark shows the options of a read on its pages and in plans, so it refuses secrets among them.
+    """
+    name = "secret_access_key"
+    if name not in settings:
+        return dict(settings)
+    file = (out / "store.properties").absolute()
+    file.touch(0o600)
+    file.write_text(f"{name}={settings[name]}\n")
+    return {**settings, name: f"${{file:{file}:{name}}}"}
+
+
 def analyse(spark: "SparkSession", tier: Tier, out: Path, data: pd.DataFrame) -> None:
     """Read the tier with Spark and hold what it says against the data."""
     from report import draw_delays, make_report, print_delays
 
     with bar("read the tier with Spark"):
-        report = make_report(spark, tier.source())
+        report = make_report(spark, tier.source(out))
     print_delays(console, report.by_month)
     check(report, data)
     picture = out / "delays.png"
@@ -331,7 +345,11 @@ def check(report: "Report", data: pd.DataFrame) -> None:
 
 
 def follow_live(
-    spark: "SparkSession", tier: Tier, broker: Broker, data: pd.DataFrame, last: pd.DataFrame
+    spark: "SparkSession",
+    source: Mapping[str, str],
+    broker: Broker,
+    data: pd.DataFrame,
+    last: pd.DataFrame,
 ) -> None:
     """Let a stream follow the last day; then read tier and broker as one table."""
     from live import TooFew, follow
@@ -342,7 +360,6 @@ def follow_live(
         for _, flown in last.groupby("hour"):
             yield produce(broker.bootstrap, flown, lambda _: None).records
 
-    source = tier.source() | {"kafka.bootstrap.servers": broker.bootstrap}
     with bar("a stream follows New Year's Eve", len(last)) as advance:
         try:
             batches = follow(spark, source, hours(), advance)
@@ -414,7 +431,8 @@ def run(out: Path, tier: Tier) -> None:
         broker = Broker(tier, out)
         try:
             console.print(f"The broker is back, at [bold]{broker.bootstrap}[/bold].")
-            follow_live(spark, tier, broker, data, last)
+            source = tier.source(out) | {"kafka.bootstrap.servers": broker.bootstrap}
+            follow_live(spark, source, broker, data, last)
         finally:
             broker.stop()
     finally:

@@ -179,6 +179,8 @@ def _delay(value: float) -> str:
 def main() -> None:
     """Report on the tier at the first argument; the picture goes to the directory of the second."""
     tier, out = sys.argv[1], Path(sys.argv[2])
+    if "://" not in tier:
+        tier = str(Path(tier).absolute())
     spark = session("flights", is_brief=True)
     report = make_report(spark, {"tier.uri": tier})
     console = Console()

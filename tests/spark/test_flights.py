@@ -71,7 +71,7 @@ def test_a_stream_follows_flights_while_they_leave_and_one_that_lacks_some_says_
         assert (len(past) + len(last), len(last)) == (flights.TOTAL, 776)
         demo.create_topic(broker.bootstrap)
         demo.produce(broker.bootstrap, past[-500:], lambda _: None)
-        source = tier.source() | {"kafka.bootstrap.servers": broker.bootstrap}
+        source = tier.source(tmp_path) | {"kafka.bootstrap.servers": broker.bootstrap}
 
         def parts(extra: int) -> Iterator[int]:
             for first in range(0, len(last), 200):

@@ -56,7 +56,7 @@ def test_sizes_grow_where_there_would_be_too_many_tasks() -> None:
     for most in (1, 7, 50, 299):
         assert most // 2 <= len(plan(store, max_tasks=most)) <= most + 1
     assert len(plan(store, max_tasks=20_000)) == 300
-    assert parse_options({"tier.uri": "m", "subscribe": "t", "maxTasks": "9"}).max_tasks == 9
+    assert parse_options({"tier.uri": "/m", "subscribe": "t", "maxTasks": "9"}).max_tasks == 9
 
 
 def test_one_partition_keeps_all_cores_busy(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,10 +34,10 @@ from tests.spark.written_tier import T0, WrittenPartition, batch, batches, plan_
 
 def read(store: ObjectStore, **options: str) -> list[tuple[str, int, int]]:
     """Return (topic, partition, offset) of every row, as Spark would get them."""
-    given = {"tier.uri": "memory", "subscribe": "t"} if "assign" not in options else {}
+    given = {"tier.uri": "/memory", "subscribe": "t"} if "assign" not in options else {}
     if "subscribePattern" in options:
         given = {}
-    parsed = parse_options({"tier.uri": "memory", **given, **options})
+    parsed = parse_options({"tier.uri": "/memory", **given, **options})
     how = ReadSettings(
         ("topic", "partition", "offset"),
         parsed.chunk_bytes, parsed.window_bytes, parsed.verify_crc, parsed.fail_on_data_loss,
@@ -84,7 +84,7 @@ def test_everything_is_read_once_however_it_is_cut(tier: MemoryStore, more: dict
 
 
 def tasks(store: ObjectStore, **options: str) -> list[Task]:
-    return plan_scan(store, parse_options({"tier.uri": "m", "subscribe": "t", **options}))
+    return plan_scan(store, parse_options({"tier.uri": "/m", "subscribe": "t", **options}))
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ def test_a_partition_that_is_not_in_the_tier_counts_as_empty_if_it_is_named(
 def test_filters_do_not_read_what_is_not_in_the_tier_nor_complain_of_it(
     tier: MemoryStore, caplog: pytest.LogCaptureFixture
 ) -> None:
-    beyond = {"tier.uri": "m", "subscribe": "t,u"}
+    beyond = {"tier.uri": "/m", "subscribe": "t,u"}
     beyond["startingOffsets"] = '{"t": {"0": 299, "1": 9, "7": 23}, "u": {"0": 0, "9": 5}}'
     only = Filters().and_topic("=", ["t"]).and_partition("in", [0, 8])
     (task,) = plan_scan(tier, parse_options(beyond), only)
@@ -347,7 +347,7 @@ def states(
     **options: str,
 ) -> list[tuple[int, str | None]]:
     """Return offset and transaction state of every row."""
-    parsed = parse_options({"tier.uri": "m", "subscribe": "t", **options})
+    parsed = parse_options({"tier.uri": "/m", "subscribe": "t", **options})
     columns = ("offset", "transaction")
     how = ReadSettings(columns, keeps_aborted=not parsed.read_committed, decoder=parsed.decoder)
     return [
@@ -471,7 +471,7 @@ def test_a_segment_removed_while_it_is_read_is_data_loss_or_skipped() -> None:
         partition.segment(batches(100, 200))
         partition.publish()
         store = partition.store
-        tasks = plan_scan(store, parse_options({"tier.uri": "m", "subscribe": "t"}))
+        tasks = plan_scan(store, parse_options({"tier.uri": "/m", "subscribe": "t"}))
         partition.segments.remove(first)
         partition.publish(((0, 100),), log_start=100, sequence=2)
         store.delete(first.key(LOG))

@@ -192,7 +192,7 @@ class World:
             *({"startingTimestamp": str(time)} for time in TIMES),
             {"endingTimestamp": str(TIMES[1]), "windowBytes": "100"},
         ]  # fmt: skip
-        return [parse_options({"tier.uri": "m", "subscribe": "t", **one}) for one in given]
+        return [parse_options({"tier.uri": "/m", "subscribe": "t", **one}) for one in given]
 
     def _scan(self, options: Options) -> list[tuple[Any, ...]]:
         how = ReadSettings(

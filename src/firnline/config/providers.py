@@ -95,6 +95,11 @@ def has_variable(text: str) -> bool:
     return _VARIABLE.search(text) is not None
 
 
+def providers_in(text: str) -> list[str]:
+    """Return the names of the providers of the variables in a text."""
+    return [found[1] for found in _VARIABLE.finditer(text)]
+
+
 def _providers(stated: Mapping[str, str], sources: Sources) -> dict[str, _Provider]:
     names = [name.strip() for name in stated.get(PROVIDERS, "").split(",") if name.strip()]
     providers = {name: _provider(name, stated, sources) for name in names}

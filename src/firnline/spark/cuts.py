@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping
 
 from firnline.base.errors import ConfigError, FirnlineError
 from firnline.config.topic import Lease
+from firnline.spark.access.tier import open_tier
 from firnline.spark.brokers import leases
 from firnline.spark.brokers.cluster import Brokers
 from firnline.spark.brokers.leases import lease_end_ms
@@ -19,7 +20,6 @@ from firnline.spark.options.parse import Options, parse_options
 from firnline.spark.planning.cut import Cut, parse_cut
 from firnline.spark.planning.live import live_topics
 from firnline.spark.planning.scan import plan_read
-from firnline.stores.registry import open_store
 
 _log = logging.getLogger(__name__)
 
@@ -71,7 +71,7 @@ def release(options: Mapping[str, str], cut: str) -> None:
 def _plan(parsed: Options) -> Cut:
     if parsed.read_from == BROKER:
         return plan_read(None, parsed).cut
-    store = open_store(parsed.tier_uri, parsed.store_settings, is_writer=False)
+    store = open_tier(parsed.tier_uri, parsed.store_settings)
     try:
         return plan_read(store, parsed).cut
     finally:

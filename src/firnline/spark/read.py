@@ -7,7 +7,7 @@ that is larger than a window is read completely. Source: spark section 4 'Reader
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -16,6 +16,7 @@ from firnline.base.errors import StorageError
 from firnline.base.ids import NO_EPOCH, uuid_text
 from firnline.records.batch import HEADER_BYTES, LOG_OVERHEAD_BYTES, OFFSET_AND_LENGTH, parse_header
 from firnline.spark import decode, decode_python
+from firnline.spark.access.read_ahead import Range, Source, reading_ahead
 from firnline.spark.brokers.fetch import read_tail
 from firnline.spark.frames import Frames, check_crcs, find_frames
 from firnline.spark.integrity import Continuity
@@ -37,7 +38,7 @@ class Window(NamedTuple):
 
 
 def windows(
-    store: ObjectStore, key: str, *, begin: int, end: int, window_bytes: int
+    store: Source, key: str, *, begin: int, end: int, window_bytes: int
 ) -> Iterator[Window]:
     """Read the batches of `key` from byte `begin` to `end`, exclusive.
 
@@ -81,18 +82,63 @@ def _size_of_first(data: bytes, key: str, at: int, end: int) -> int:
 def read_task(
     store: ObjectStore, task: Task, how: ReadSettings, brokers: BrokerSettings | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of one task in offset order.
+    """Yield the rows of one task in offset order; see `read_tasks`."""
+    return read_tasks(store, (task,), how, brokers)
+
+
+def read_tasks(
+    store: ObjectStore | None,
+    tasks: Sequence[Task | TailTask],
+    how: ReadSettings,
+    brokers: BrokerSettings | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of tasks, one after the other, each in offset order.
 
     If a segment's object is gone, the catalog is read again. A segment that is still in it is retried. One
     that is not was removed meanwhile: then the partition's leader is asked, if there are brokers to ask. Else
     that is data loss.
     """
+    if store is None:
+        for task in tasks:
+            assert isinstance(task, TailTask), "segments are in a store"
+            yield from _read_tail(task, how, brokers)
+        return
+    pieces = [piece for task in tasks if isinstance(task, Task) for piece in task.pieces]
+    ranges = [each for piece in pieces for each in _ranges(piece)]
+    with reading_ahead(store, ranges, how.window_bytes) as source:
+        for task in tasks:
+            if isinstance(task, TailTask):
+                yield from _read_tail(task, how, brokers)
+            else:
+                yield from _read_segments(store, source, task, how, brokers)
+
+
+def _read_tail(
+    task: TailTask, how: ReadSettings, brokers: BrokerSettings | None
+) -> Iterator[pa.RecordBatch]:
+    assert brokers is not None, "a plan with a tail names brokers"
+    return read_tail(task, how, brokers)
+
+
+def _read_segments(
+    store: ObjectStore,
+    source: Source,
+    task: Task,
+    how: ReadSettings,
+    brokers: BrokerSettings | None,
+) -> Iterator[pa.RecordBatch]:
     for piece in task.pieces:
         progress = _Progress(piece.start_offset)
         try:
-            yield from _read_piece(store, task, piece, how, progress)
+            yield from _read_piece(source, task, piece, how, progress)
         except ObjectMissing as problem:
             yield from _look_again(store, task, piece, how, brokers, progress, problem)
+
+
+def _ranges(piece: Piece) -> list[Range]:
+    """Return what is read of a piece, in this order: see `_read_checked`."""
+    body = Range(piece.key, piece.begin_position, piece.end_position)
+    return [Range(piece.key, 0, HEADER_BYTES), body] if _has_identity(piece) else [body]
 
 
 class _Progress:
@@ -103,7 +149,7 @@ class _Progress:
 
 
 def _read_piece(
-    store: ObjectStore, task: Task, piece: Piece, how: ReadSettings, progress: _Progress
+    store: Source, task: Task, piece: Piece, how: ReadSettings, progress: _Progress
 ) -> Iterator[pa.RecordBatch]:
     """Yield the batches of a piece that were not delivered yet."""
     skipped = progress.batches
@@ -119,7 +165,7 @@ def _read_piece(
 
 
 def _read_checked(
-    store: ObjectStore, task: Task, piece: Piece, how: ReadSettings, progress: _Progress
+    store: Source, task: Task, piece: Piece, how: ReadSettings, progress: _Progress
 ) -> Iterator[pa.RecordBatch]:
     wanted = Wanted(
         task.topic,
@@ -169,10 +215,15 @@ def located(problem: CorruptSegment, topic: str, partition: int) -> CorruptSegme
     return CorruptSegment(problem.why, **facts)
 
 
-def check_identity(store: ObjectStore, piece: Piece) -> None:
+def _has_identity(piece: Piece) -> bool:
+    """Whether a piece begins inside an object whose first batch is known."""
+    return piece.segment.fingerprint is not None and piece.begin_position != 0
+
+
+def check_identity(store: Source, piece: Piece) -> None:
     """Check the first batch of a piece that begins inside an object: is it the right object?"""
     known = piece.segment.fingerprint
-    if known is None or piece.begin_position == 0:
+    if known is None or not _has_identity(piece):
         return
     head = store.get(piece.key, 0, HEADER_BYTES)
     if len(head) < HEADER_BYTES or parse_header(head).crc != known.first_crc:

@@ -14,6 +14,7 @@ import sysconfig
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from pyspark.sql import SparkSession
 
@@ -63,6 +64,25 @@ def session(
     for key, value in {**_local_confs(cores, is_brief), **(confs or {})}.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
+
+
+# Before an option of a read, among Spark's own settings.
+CONF_PREFIX = "spark.firnline."
+
+
+def options_of(spark: Any) -> dict[str, str]:
+    """Return the options among the settings of a session, classic or of Spark Connect.
+
+    spark.read.format("firnline").options(**options_of(spark)).option("subscribe", "flights").load()
+
+    Spark hands its settings to a data source in Java that asks for them, and to none in Python. Every user of
+    the session sees them: a secret among them is refused by the read, as in an option.
+    """
+    return {
+        key.removeprefix(CONF_PREFIX): value
+        for key, value in dict(spark.conf.getAll).items()
+        if key.startswith(CONF_PREFIX)
+    }
 
 
 def java_home() -> str:

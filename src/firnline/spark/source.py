@@ -35,7 +35,7 @@ from pyspark.sql.types import (
 )
 
 from firnline.base.errors import ConfigError
-from firnline.spark.brokers.fetch import read_tail
+from firnline.spark.access.tier import open_tier
 from firnline.spark.options.brokers import BROKER
 from firnline.spark.options.parse import Options, parse_options
 from firnline.spark.options.triggers import parse_triggers
@@ -45,12 +45,11 @@ from firnline.spark.planning.packing import pack_tasks
 from firnline.spark.planning.plan import TailTask, Task
 from firnline.spark.planning.scan import plan_read, tasks_for_cores
 from firnline.spark.pushdown import filters_of, is_pushing, log_once, setting_of_planner
-from firnline.spark.read import read_task
+from firnline.spark.read import read_tasks
 from firnline.spark.schema import ALL_COLUMNS, COLUMNS, OFFICIAL_COLUMNS, ReadSettings
 from firnline.spark.table_source import table_reader, table_schema
 from firnline.spark.tables.options import is_table
 from firnline.stores.port import ObjectStore
-from firnline.stores.registry import open_store
 
 _TYPES: dict[str, DataType] = {
     "key": BinaryType(),
@@ -169,7 +168,7 @@ class FirnlineReader(DataSourceReader):
         if options.read_from == BROKER:
             yield None
             return
-        store = open_store(options.tier_uri, options.store_settings, is_writer=False)
+        store = open_tier(options.tier_uri, options.store_settings)
         try:
             yield store
         finally:
@@ -193,15 +192,8 @@ class FirnlineReader(DataSourceReader):
         if not isinstance(partition, TaskPartition):
             return
         _freeze_once()
-        brokers = self.options.brokers
         with self._tier() as store:
-            for task in partition.tasks:
-                if isinstance(task, TailTask):
-                    assert brokers is not None
-                    yield from read_tail(task, self.how, brokers)
-                else:
-                    assert store is not None
-                    yield from read_task(store, task, self.how, brokers)
+            yield from read_tasks(store, partition.tasks, self.how, self.options.brokers)
 
 
 class FilteringReader(FirnlineReader):

@@ -7,7 +7,7 @@ its first request. Source: ecosystem 1.1, 1.2; decision 0036.
 import os
 import re
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import cache
@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 from firnline.base.errors import ConfigError, StorageError
 from firnline.base.ports import Buffer
 from firnline.base.units import MIB
+from firnline.config.providers import Redaction
 from firnline.stores.port import (
     PAGE_OBJECTS,
     NewObject,
@@ -42,7 +43,7 @@ _RETRIES = 1
 _BACKOFF_S = 0.1
 _RETRY_S = 30.0
 # Of the library's threads.
-_NICENESS = int(os.environ.get('TRY_NICE','10'))
+_NICENESS = int(os.environ.get("TRY_NICE", "10"))
 # How long one request may take, with all of its body: a part in this time needs 280 KiB/s.
 _DEFAULTS = {"timeout": "30s", "connect_timeout": "5s"}
 # obstore's options of the HTTP client; all other settings are those of the store.
@@ -64,6 +65,11 @@ _CODE = re.compile(r"<Code>(\w+)</Code>(?:\s*<Message>([^<]{1,300}))?")
 _QUERY = re.compile(r"\?[^\s)]+")
 _STATUS = re.compile(r"status code: (\d{3})")
 _SECRET_WORDS = ("secret", "token", "password", "key", "sas", "credential", "service_account")
+# With one of these at its end, a setting says where or of whom a secret is.
+_NO_SECRETS = (
+    *("_id", "_file", "_path", "_uri", "_endpoint", "_enabled"),
+    *("service_account", "application_credentials"),
+)
 
 
 class Scheme(NamedTuple):
@@ -94,11 +100,12 @@ class CloudStore:
     is_distant = True
     has_uploads = True
 
-    def __init__(self, uri: str, settings: Mapping[str, str]) -> None:
+    def __init__(self, uri: str, settings: Mapping[str, str], hidden: Collection[str] = ()) -> None:
         """Open the store of `s3://bucket/prefix`, `gs://...` or `az://container/prefix`.
 
         settings  those of the client library, by its names (endpoint, region, access_key_id, ...), and
                   `part_size` in bytes
+        hidden    further texts that no error may repeat
 
         Raises ConfigError. It speaks to the store with the first request only.
         """
@@ -112,7 +119,7 @@ class CloudStore:
             )
         self.uri = f"{parts.scheme}://{bucket}/{prefix}"
         given = {key.replace(".", "_"): value for key, value in settings.items()}
-        self._secrets = secrets_of(given)
+        self._without_secrets = Redaction([*secrets_of(given), *hidden])
         self._part_bytes = _part_bytes(given.pop(PART_BYTES_KEY, None))
         self._uploads = None
         self._obstore, self._store = _opened(parts.scheme, bucket, prefix, dict(given))
@@ -258,8 +265,7 @@ class CloudStore:
         said = f"{found[1]}: {found[2] or ''}" if found else text.partition("\n")[0]
         # A URL may have a signature in its query.
         said = " ".join(_QUERY.sub("?[hidden]", said).split())[:300]
-        for secret in self._secrets:
-            said = said.replace(secret, "[hidden]")
+        said = self._without_secrets(said)
         where = {"tier": self.uri, "key": key, "store": said.strip(" :") or kind}
         if code in _SKEWED:
             return StoreRefused(
@@ -332,6 +338,15 @@ def _run_behind_others(obstore: Any, stores: Any) -> None:
     thread.join()
 
 
+def is_secret(key: str, value: str) -> bool:
+    """Whether a setting holds a secret, by its name or because its value is a URL with one."""
+    name = key.lower().replace(".", "_").replace("-", "_")
+    if "://" in value:
+        parts = urlsplit(value)
+        return "@" in parts.netloc or bool(parts.query)
+    return not name.endswith(_NO_SECRETS) and any(word in name for word in _SECRET_WORDS)
+
+
 def _opened(scheme_name: str, bucket: str, prefix: str, given: dict[str, str]) -> tuple[Any, Any]:
     """Return obstore and its store."""
     try:
@@ -375,9 +390,7 @@ def _opened(scheme_name: str, bucket: str, prefix: str, given: dict[str, str]) -
             retry_config=retry,
         )
     except Exception as problem:  # noqa: BLE001 - each kind of bad setting has an exception of its own
-        said = str(problem).partition("\n")[0]
-        for secret in secrets_of(given):
-            said = said.replace(secret, "[hidden]")
+        said = Redaction(secrets_of(given))(str(problem).partition("\n")[0])
         raise ConfigError(f"rsm.config.store.*: {said}") from None
     return obstore, made
 

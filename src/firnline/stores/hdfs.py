@@ -9,7 +9,7 @@ import os
 import re
 import socket
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import count
 from typing import Any
@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 from firnline.base.errors import ConfigError, StorageError
 from firnline.base.ports import Buffer
+from firnline.config.providers import Redaction
 from firnline.stores.port import (
     NewObject,
     ObjectInfo,
@@ -48,8 +49,12 @@ class HdfsStore:
     is_distant = True
     has_uploads = False
 
-    def __init__(self, uri: str, settings: Mapping[str, str]) -> None:
-        """Open `hdfs://host:port/path`. `settings` are Hadoop's client settings. Raises ConfigError."""
+    def __init__(self, uri: str, settings: Mapping[str, str], hidden: Collection[str] = ()) -> None:
+        """Open `hdfs://host:port/path`. Raises ConfigError.
+
+        settings  Hadoop's client settings
+        hidden    texts that no error may repeat
+        """
         parts = urlsplit(uri)
         if not parts.netloc or "@" in parts.netloc or not parts.path.strip("/"):
             raise ConfigError("a tier on HDFS is written hdfs://host:port/path", uri=uri)
@@ -61,6 +66,7 @@ class HdfsStore:
                 remedy="pip install 'firnline[hdfs]'",
             ) from None
         self.uri = uri
+        self._without_secrets = Redaction(hidden)
         self._root = "/" + parts.path.strip("/")
         self._options = WriteOptions(overwrite=True, create_parent=True)
         try:
@@ -68,7 +74,8 @@ class HdfsStore:
                 f"hdfs://{parts.netloc}", config={**_DEFAULTS, **dict(settings)}
             )
         except BaseException as problem:  # noqa: BLE001 - a panic in Rust is not an Exception
-            raise ConfigError(f"rsm.config.store.*: {_first_line(problem)}", uri=uri) from None
+            said = self._without_secrets(_first_line(problem))
+            raise ConfigError(f"rsm.config.store.*: {said}", uri=uri) from None
 
     def put(self, key: str, chunks: Iterable[Buffer], *, size_bytes: int) -> None:
         """See `ObjectStore`."""
@@ -198,7 +205,8 @@ class HdfsStore:
             raise self._problem(problem, action, key) from None
 
     def _problem(self, problem: BaseException, action: str, key: str) -> StorageError:
-        where = {"tier": self.uri, "key": key, "store": _first_line(problem)}
+        said = self._without_secrets(_first_line(problem))
+        where = {"tier": self.uri, "key": key, "store": said}
         if isinstance(problem, FileNotFoundError) and action != "write to":
             return ObjectMissing("no such object in the tier", key=key)
         if isinstance(problem, PermissionError) or any(each in str(problem) for each in _REFUSALS):

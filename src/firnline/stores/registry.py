@@ -3,7 +3,7 @@
 Libraries of stores are loaded only for the store that needs one.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from firnline.base.errors import ConfigError
@@ -25,6 +25,7 @@ def open_store(
     *,
     is_writer: bool = True,
     is_new: bool = True,
+    hidden: Collection[str] = (),
 ) -> ObjectStore:
     """Open the object store of `uri`, one of URI_FORMS. Raises ConfigError.
 
@@ -32,6 +33,7 @@ def open_store(
     so that a directory has to exist; RemoteStorageError if it does not.
 
     settings  for the store's client library, without `rsm.config.store.`
+    hidden    texts that no error of the store may repeat, beside the settings that are secrets by their name
     """
     path = path_of(uri)
     if path is not None:
@@ -44,11 +46,11 @@ def open_store(
     if scheme in _CLOUD:
         from firnline.stores.cloud import CloudStore
 
-        return CloudStore(uri, settings or {})
+        return CloudStore(uri, settings or {}, hidden)
     if scheme == "hdfs":
         from firnline.stores.hdfs import HdfsStore
 
-        return HdfsStore(uri, settings or {})
+        return HdfsStore(uri, settings or {}, hidden)
     raise ConfigError(
         f"no store for {scheme}:// is built in",
         remedy=f"use {URI_FORMS}; or name a class of your own with remote.log.storage.manager.class.name",

@@ -13,8 +13,8 @@ from firnline.config.broker import BrokerConfig, broker_keys
 from firnline.config.load import read_environment, read_overrides
 from firnline.config.parse import parse
 from firnline.config.providers import resolve
-from firnline.server.config_sources import SystemSources
 from firnline.server.plugins import STORAGE_KEY, check_built_in
+from firnline.stores.references import SystemSources
 from firnline.stores.registry import store_settings
 from firnline.tiered.objects.storage import URI
 

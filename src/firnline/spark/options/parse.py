@@ -23,6 +23,7 @@ from firnline.spark.options.kafka import (
     PREFIX,
     check_kafka_options,
 )
+from firnline.spark.options.tier import STORE_PREFIX, TIER_URI, parse_tier
 from firnline.spark.options.triggers import MAX_BYTES, MAX_DELAY, MAX_OFFSETS, MIN_OFFSETS, number
 from firnline.spark.planning.cut import ISOLATION, Cut, parse_cut
 from firnline.spark.schema import CHUNK_BYTES
@@ -34,7 +35,7 @@ TASKS_MAX = 20_000
 _SIZES = {"": 1, "b": 1, "k": KIB, "m": MIB, "g": GIB}
 # Names as in the documentation; Spark passes them in lower case.
 KNOWN = (
-    "tier.uri",
+    TIER_URI,
     READ_FROM,
     "asOf",
     "subscribe",
@@ -69,8 +70,6 @@ KNOWN = (
     "decoder",
     "table",  # only `records` comes here; the system tables have options of their own
 )
-# Before each setting of a store's client library, as `rsm.config.store.` is for a broker.
-STORE_PREFIX = "tier.store."
 _RECORDS = "records"
 _PLACES = tuple(name for name in KNOWN if name.startswith(("starting", "ending")))
 # The official source ignores them in a batch read, and says so.
@@ -144,7 +143,7 @@ def parse_options(given: Mapping[str, str], *, is_stream: bool = False) -> Optio
         raise ConfigError("a system table can only be read with spark.read", table=options["table"])
     notes = check_kafka_options([name for name in options if name.startswith(PREFIX)])
     notes += _without_effect_in_streams(options) if is_stream else _without_effect(options)
-    uri = options.get("tier.uri", "").strip()
+    uri, store_settings = parse_tier(options)
     read_from, brokers = parse_brokers(options, has_tier=bool(uri))
     if read_from == TIER:
         if not uri:
@@ -178,11 +177,7 @@ def parse_options(given: Mapping[str, str], *, is_stream: bool = False) -> Optio
         window_bytes=_size(options, "windowBytes", 4 * MIB, most=GIB),
         verify_crc=_flag(options, "verifyCrc", _flag(options, CHECK_CRCS, True)),
         decoder=_one_of(options, "decoder", ("auto", "numpy", "python")),
-        store_settings={
-            name.removeprefix(STORE_PREFIX): value
-            for name, value in options.items()
-            if name.startswith(STORE_PREFIX)
-        },
+        store_settings=store_settings,
         read_from=read_from,
         brokers=brokers,
         as_of=as_of,

@@ -23,6 +23,7 @@ from pyspark.sql.streaming.datasource import (
 
 from firnline.base.errors import ConfigError
 from firnline.base.ids import Uuid
+from firnline.spark.access.tier import open_tier
 from firnline.spark.options.brokers import BROKER
 from firnline.spark.options.parse import EARLIEST, LATEST, Options
 from firnline.spark.options.triggers import Triggers
@@ -40,7 +41,6 @@ from firnline.spark.streaming.admission import (
 from firnline.spark.streaming.ends import Ends, ends_of
 from firnline.spark.streaming.offsets import Key, StreamOffsets, by_topic, initial, parse
 from firnline.stores.port import ObjectStore
-from firnline.stores.registry import open_store
 
 _log = logging.getLogger(__name__)
 
@@ -256,5 +256,5 @@ class FirnlineStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if options.read_from == BROKER:
             return None
         if self._store is None:
-            self._store = open_store(options.tier_uri, options.store_settings, is_writer=False)
+            self._store = open_tier(options.tier_uri, options.store_settings)
         return self._store

@@ -7,8 +7,10 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
+from firnline.spark.options.tier import TIER_URI
+
 RECORDS = "records"  # the records of topics: no system table
-TABLE, TIER_URI, LOG_DIRS, AS_OF_OFFSET = "table", "tier.uri", "log.dirs", "asOfOffset"
+TABLE, LOG_DIRS, AS_OF_OFFSET = "table", "log.dirs", "asOfOffset"
 # Values of `source`.
 TIER, METADATA = "tier", "metadata"
 LOG, SNAPSHOT = "log", "snapshot"

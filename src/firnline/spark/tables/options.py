@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from firnline.base.errors import ConfigError
 from firnline.base.units import INT64_MAX
-from firnline.spark.options.parse import STORE_PREFIX
-from firnline.spark.tables.columns import AS_OF_OFFSET, LOG_DIRS, RECORDS, TABLE, TABLES, TIER_URI
+from firnline.spark.options.tier import STORE_PREFIX, TIER_URI, parse_tier, refuse_relative
+from firnline.spark.tables.columns import AS_OF_OFFSET, LOG_DIRS, RECORDS, TABLE, TABLES
 from firnline.stores.registry import URI_FORMS
 
 
@@ -40,10 +40,12 @@ def parse_table_options(given: Mapping[str, str]) -> TableOptions:
     options = {option.lower(): value.strip() for option, value in given.items()}
     for option in given:
         _refuse_unused(option, name, used)
-    uri = options.get(TIER_URI, "")
+    uri, store_settings = parse_tier(options)
     dirs = tuple(d.strip() for d in options.get(LOG_DIRS, "").split(",") if d.strip())
     if LOG_DIRS in options and not dirs:
         raise ConfigError(f"{LOG_DIRS} is empty: give directories of nodes, separated by commas")
+    for path in dirs:
+        refuse_relative(LOG_DIRS, path)
     if not uri and not dirs:
         sources = [option for option in used if option in (TIER_URI, LOG_DIRS)]
         raise ConfigError(
@@ -53,11 +55,7 @@ def parse_table_options(given: Mapping[str, str]) -> TableOptions:
     return TableOptions(
         table=name,
         tier_uri="" if dirs else uri,
-        store_settings={
-            option.removeprefix(STORE_PREFIX): value
-            for option, value in options.items()
-            if option.startswith(STORE_PREFIX)
-        },
+        store_settings=store_settings,
         log_dirs=dirs,
         as_of_offset=_as_of(options, has_files=bool(dirs)),
     )

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
+from firnline.spark.access.tier import open_tier
 from firnline.spark.tables.columns import TABLES
 from firnline.spark.tables.groups import GroupsTask, group_rows, plan_groups
 from firnline.spark.tables.isr import IsrTask, isr_rows, plan_isr
@@ -17,7 +18,6 @@ from firnline.spark.tables.rows import Row, record_batches
 from firnline.spark.tables.state import StateTask, partition_rows, plan_state, topic_rows
 from firnline.spark.tables.tier import TierTask, plan_tier, tier_rows
 from firnline.stores.port import ObjectStore
-from firnline.stores.registry import open_store
 
 TableTask = TierTask | FileTask | StateTask | IsrTask | GroupsTask
 
@@ -70,4 +70,4 @@ def _rows(options: TableOptions, task: TableTask, columns: tuple[str, ...]) -> I
 
 
 def _open(options: TableOptions) -> ObjectStore:
-    return open_store(options.tier_uri, options.store_settings, is_writer=False)
+    return open_tier(options.tier_uri, options.store_settings)

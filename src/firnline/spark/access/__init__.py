@@ -1,0 +1,1 @@
+"""How a read reaches the store of the tier. SPARK, without Spark."""
