@@ -23,7 +23,7 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -376,7 +376,7 @@ def produce(rounds: int) -> list[Row]:
 
 
 def paced_rows(
-    side: Side, acks: str, beside: dict[str, Callable[[], Any]], rounds: int
+    side: Side, acks: str, beside: Mapping[str, Callable[[], Any]], rounds: int
 ) -> list[Row]:
     """Alternate what is beside the producer; return medians, and ratios to what the issue compares with."""
     found: dict[str, list[Result]] = {name: [] for name in beside}

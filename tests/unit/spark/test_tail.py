@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from firnline.base.errors import ConfigError
 from firnline.base.units import INT64_MAX
+from firnline.config.topic import Lease
 from firnline.formats.transaction_index import AbortedTxn
 from firnline.records.build import NewRecord, build_batch
 from firnline.spark.brokers import fetch
@@ -47,6 +48,10 @@ CUTS = st.builds(
         ),
     ),
     st.booleans(),
+    st.none()
+    | st.builds(
+        Lease, st.from_regex(r"[A-Za-z0-9._-]{1,64}", fullmatch=True), st.integers(0, 10**18 - 1)
+    ),
 )
 
 
@@ -80,6 +85,7 @@ GOOD = {
         json.dumps(GOOD).replace('"start": 1', '"start": -1'),
         json.dumps(GOOD).replace('"end": 2', '"end": true'),
         json.dumps(GOOD).replace('"0":', '"x":'), json.dumps(GOOD).replace("AAAA", "A"),
+        json.dumps(GOOD | {"lease": "x"}), json.dumps(GOOD | {"lease": 5}),
     ],
 )  # fmt: skip
 def test_what_is_no_cut_is_refused_with_an_example(text: str) -> None:

@@ -1,7 +1,7 @@
 """The options that say where the tier is, and how its store is reached. SPARK, without Spark.
 
 Spark keeps the options of a read in plans, in tasks, in the definitions of tables and on its pages. So a
-secret is no option: a reference to it is. Source: KIP-297; decision 0046.
+secret is no option: a reference to it is. Source: KIP-297; decision 0047.
 """
 
 from collections.abc import Mapping
