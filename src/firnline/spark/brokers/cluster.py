@@ -5,12 +5,12 @@ Source: KIP-79 (offsets by time), KIP-207 (an offset is not available yet), KIP-
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from firnline.base.errors import Code, ConfigError, FirnlineError, KafkaError, ProtocolError
 from firnline.base.ids import Uuid
-from firnline.client.admin import Admin
+from firnline.client.admin import TOPIC_RESOURCE, Admin
 from firnline.client.connection import Connection, Unreachable
 from firnline.client.wire import refuse
 from firnline.protocol.messages.k02_list_offsets import (
@@ -23,11 +23,17 @@ from firnline.protocol.messages.k23_offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
+from firnline.protocol.messages.k32_describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+)
 from firnline.spark.options.brokers import BrokerSettings
 
 T = TypeVar("T")
 Key = tuple[str, int]  # topic and partition
 UNDEFINED = -1
+_CLEANUP_POLICY = "cleanup.policy"
+_TOPICS_IN_REQUEST = 500
 _CONSUMER = -1
 # What passes when metadata is read again: leaders move, brokers start, high watermarks catch up.
 PASSING = frozenset(
@@ -115,6 +121,29 @@ class Brokers:
                     yield (topic.name, row.partition_index), row.error_code, found
 
         return self._ask_leaders(list(wishes), ask)
+
+    def cleanup_policies(self, topics: Collection[str]) -> dict[str, str]:
+        """Return the `cleanup.policy` of topics; without those of which no broker says it."""
+
+        def ask() -> dict[str, str]:
+            found = {}
+            names = sorted(topics)
+            for at in range(0, len(names), _TOPICS_IN_REQUEST):
+                resources = [
+                    DescribeConfigsResource(
+                        resource_type=TOPIC_RESOURCE, resource_name=name,
+                        configuration_keys=[_CLEANUP_POLICY],
+                    )
+                    for name in names[at : at + _TOPICS_IN_REQUEST]
+                ]  # fmt: skip
+                answer = self._admin.first.ask(DescribeConfigsRequest(resources=resources))
+                for result in answer.results:
+                    for each in result.configs:
+                        if each.name == _CLEANUP_POLICY and each.value and not result.error_code:
+                            found[result.resource_name] = each.value.replace(" ", "")
+            return found
+
+        return self._until_answered(ask)
 
     def epoch_ends(self, epochs: Mapping[Key, int]) -> dict[Key, Found]:
         """Return for each partition the greatest epoch at or below the given one, and where it ends.

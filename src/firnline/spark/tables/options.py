@@ -10,7 +10,15 @@ from typing import NamedTuple
 from firnline.base.errors import ConfigError
 from firnline.base.units import INT64_MAX
 from firnline.spark.options.parse import STORE_PREFIX
-from firnline.spark.tables.columns import AS_OF_OFFSET, LOG_DIRS, RECORDS, TABLE, TABLES, TIER_URI
+from firnline.spark.tables.columns import (
+    AS_OF_OFFSET,
+    GAPS,
+    LOG_DIRS,
+    RECORDS,
+    TABLE,
+    TABLES,
+    TIER_URI,
+)
 from firnline.stores.registry import URI_FORMS
 
 
@@ -31,6 +39,11 @@ class TableOptions(NamedTuple):
 def is_table(given: Mapping[str, str]) -> bool:
     """Whether the options ask for a system table, and not for records. ConfigError for an unknown table."""
     return _table(given) != RECORDS
+
+
+def is_gaps(given: Mapping[str, str]) -> bool:
+    """Whether the options ask for the table `gaps`, which has options of its own: `gaps.options`."""
+    return _table(given) == GAPS
 
 
 def parse_table_options(given: Mapping[str, str]) -> TableOptions:
