@@ -26,7 +26,7 @@ from firnline.spark.gaps.causes import (
     is_refused,
     is_told,
 )
-from firnline.spark.gaps.holes import Account, hole_in, leave_out
+from firnline.spark.gaps.holes import Account, Refusal, hole_in
 from firnline.spark.integrity import Continuity
 from firnline.spark.options.brokers import BrokerSettings
 from firnline.spark.planning.catalogs import has_segment
@@ -148,6 +148,7 @@ def _read_checked(
     check_identity(store, piece)
     continuity = Continuity(piece)
     account = _account(piece, how, wanted)
+    refusal = Refusal(how, task.topic, task.partition)
     for window in windows(
         store,
         piece.key,
@@ -161,8 +162,7 @@ def _read_checked(
             # batch.
             check_crcs(window.data, window.frames, wanted)
         if account is not None:
-            for missing in account.note(window.data, window.frames):
-                leave_out(how, task.topic, task.partition, missing)
+            refusal.note(account.note(window.data, window.frames))
         if how.decoder == "python":
             complete = window.data[: int(window.frames.ends[-1])]
             yield from decode_python.decode(complete, wanted)
@@ -177,8 +177,8 @@ def _read_checked(
     else:
         continuity.finish()
     if account is not None:
-        for missing in account.finish():
-            leave_out(how, task.topic, task.partition, missing)
+        refusal.note(account.finish())
+    refusal.tell()
 
 
 def _account(piece: Piece, how: ReadSettings, wanted: Wanted) -> Account | None:

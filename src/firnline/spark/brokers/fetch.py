@@ -32,7 +32,7 @@ from firnline.spark.gaps.causes import (
     is_refused,
     is_told,
 )
-from firnline.spark.gaps.holes import Account, hole_at_leader, leave_out
+from firnline.spark.gaps.holes import Account, Refusal, hole_at_leader
 from firnline.spark.options.brokers import BrokerSettings
 from firnline.spark.planning.plan import TailTask
 from firnline.spark.schema import BROKER, CorruptSegment, DataLoss, OpenTxn, ReadSettings, Wanted
@@ -92,6 +92,7 @@ def read_tail(
     at = task.start_offset if start_offset is None else start_offset
     wanted = _wanted(task, how, at)
     account = None if how.on_gap is None else Account(wanted, hole_at_leader(task))
+    refusal = Refusal(how, task.topic, task.partition)
     for answer in answers(task, how, settings, at):
         if isinstance(answer, Gone):
             _leave_out(task, how, answer)
@@ -102,13 +103,13 @@ def read_tail(
         if how.verify_crc:
             check_crcs(answer.data, answer.frames, wanted)
         if account is not None:
-            for missing in account.note(answer.data, answer.frames, wanted):
-                leave_out(how, task.topic, task.partition, missing)
+            refusal.note(account.note(answer.data, answer.frames, wanted))
         if how.decoder == "python":
             complete = answer.data[: int(answer.frames.ends[-1])]
             yield from decode_python.decode(complete, wanted)
         else:
             yield from decode.decode_frames(answer.data, answer.frames, wanted)
+    refusal.tell()
 
 
 def answers(

@@ -71,7 +71,7 @@ class Account:
             its = self._of_batch(frames, n, CONTROL if is_control[n] else ABORTED)
             if is_partial[n]:
                 yield from self._inside(present, low, high, its if is_void[n] else None)
-            else:
+            elif is_control[n] or is_void[n]:
                 yield from self._clipped(its._replace(start_offset=low, end_offset=high))
         self.at = min(int(last[-1]) + 1, self._wanted.end_offset)
 
@@ -170,17 +170,37 @@ def hole_at_leader(task: TailTask) -> tuple[str, str]:
     )
 
 
-def leave_out(how: ReadSettings, topic: str, partition: int, missing: Missing) -> None:
-    """Raise DataLoss for offsets that a task does not find, or log them, as the options say."""
-    problem = DataLoss(
-        "a read does not give these offsets", topic=topic, partition=partition,
-        from_offset=missing.start_offset, to_offset=missing.end_offset, cause=missing.cause,
-        detail=missing.detail, onGap=how.on_gap,
-    )  # fmt: skip
-    if is_refused(how.on_gap, fail_on_data_loss=how.fail_on_data_loss, cause=missing.cause):
-        raise problem
-    if is_told(how.on_gap, missing.cause):
-        _log.warning("%s", problem)
+class Refusal:
+    """What a task that reads records does about the gaps that it finds: it fails, or tells them at the end.
+
+    A line for each cause: compaction may have left a million holes.
+    """
+
+    def __init__(self, how: ReadSettings, topic: str, partition: int) -> None:
+        self._how, self._where = how, {"topic": topic, "partition": partition}
+        self._told: dict[str, tuple[Missing, int]] = {}
+
+    def note(self, found: Iterable[Missing]) -> None:
+        """Raise DataLoss for the first gap that the options refuse; keep the others for `tell`."""
+        how = self._how
+        for each in found:
+            if is_refused(how.on_gap, fail_on_data_loss=how.fail_on_data_loss, cause=each.cause):
+                raise DataLoss(
+                    "a read does not give these offsets", **self._where,
+                    from_offset=each.start_offset, to_offset=each.end_offset, cause=each.cause,
+                    detail=each.detail, onGap=how.on_gap,
+                )  # fmt: skip
+            if is_told(how.on_gap, each.cause):
+                first, count = self._told.get(each.cause, (each, 0))
+                self._told[each.cause] = (first, count + each.end_offset - each.start_offset)
+
+    def tell(self) -> None:
+        """Log what was left out."""
+        for first, count in self._told.values():
+            _log.warning(
+                "offsets are left out: topic=%s partition=%d cause=%s from_offset=%d offsets=%d; %s",
+                *self._where.values(), first.cause, first.start_offset, count, first.detail,
+            )  # fmt: skip
 
 
 def merged(rows: Iterable[Missing]) -> Iterator[Missing]:

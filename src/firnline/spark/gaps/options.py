@@ -1,4 +1,4 @@
-"""The options of the table `gaps`: those of a batch read of records that say what is read and whence. PURE."""
+"""The options of the table `gaps`: those of a read of records that say what is read, and from where. PURE."""
 
 from collections.abc import Mapping
 

@@ -49,7 +49,7 @@ class Ends(NamedTuple):
         if self.decided_before is not None:
             written = max(self.decided_before, written)
         cause, detail = self.beyond
-        why = f"the last stable offset is {stable}: a transaction is open there"
+        why = f"the outcome of transactions is known below {stable} only: one is open there, or may be"
         found = (
             Missing(start, min(end, written), UNDECIDED, why),
             Missing(max(start, written), end, cause, detail.format(end=written)),
