@@ -36,9 +36,8 @@ from pyspark.sql.types import (
 
 from firnline.base.errors import ConfigError
 from firnline.spark.brokers.fetch import read_tail
-from firnline.spark.gaps.causes import LeftOut
 from firnline.spark.gaps.options import parse_gaps_options
-from firnline.spark.gaps.read import LEFT_OUT_PER_TASK, read_gaps
+from firnline.spark.gaps.read import LEFT_OUT_PER_TASK, Work, read_gaps
 from firnline.spark.options.brokers import BROKER
 from firnline.spark.options.parse import Options, parse_options
 from firnline.spark.options.triggers import parse_triggers
@@ -216,7 +215,7 @@ class FirnlineReader(DataSourceReader):
 class GapsPartition(InputPartition):
     """One Spark partition of the table `gaps`: tasks, or what the plan itself left out."""
 
-    def __init__(self, works: tuple[Task | TailTask | LeftOut, ...]) -> None:
+    def __init__(self, works: tuple[Work, ...]) -> None:
         super().__init__(works)
         self.works = works
 
@@ -234,9 +233,12 @@ class GapsReader(FirnlineReader):
             plan = plan_read(store, self.options, columns=self.how.columns)
         show_cut(plan.cut)
         left_out, most = plan.left_out, LEFT_OUT_PER_TASK
-        runs = [left_out[at : at + most] for at in range(0, len(left_out), most)]
+        runs: list[tuple[Work, ...]] = [
+            left_out[at : at + most] for at in range(0, len(left_out), most)
+        ]
+        runs += [(each,) for each in plan.expired]
         packed = [each.tasks for each in self.packed(plan.tasks)]  # type: ignore[attr-defined]
-        return [GapsPartition(works) for works in (*runs, *packed)]
+        return [GapsPartition(works) for works in [*runs, *packed]]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield RecordBatches. Spark passes None if there is nothing to read."""

@@ -178,8 +178,8 @@ class Cluster(Leader):
         epoch = self.history[-1][0]
         return {k: Found(self.log_start if v == -2 else end, epoch) for k, v in wishes.items()}
 
-    def cleanup_policies(self, topics: set[str]) -> dict[str, str]:
-        return dict.fromkeys(topics, "delete")
+    def topic_settings(self, topics: set[str]) -> dict[str, dict[str, str]]:
+        return dict.fromkeys(topics, {"cleanup.policy": "delete", "retention.ms": "1000"})
 
 
 def options_of(**given: str) -> Options:

@@ -32,7 +32,9 @@ from firnline.spark.options.brokers import BrokerSettings
 T = TypeVar("T")
 Key = tuple[str, int]  # topic and partition
 UNDEFINED = -1
-_CLEANUP_POLICY = "cleanup.policy"
+CLEANUP_POLICY = "cleanup.policy"
+# What explains that offsets are missing.
+GAP_SETTINGS = (CLEANUP_POLICY, "retention.ms", "retention.bytes")
 _TOPICS_IN_REQUEST = 500
 _CONSUMER = -1
 # What passes when metadata is read again: leaders move, brokers start, high watermarks catch up.
@@ -122,25 +124,27 @@ class Brokers:
 
         return self._ask_leaders(list(wishes), ask)
 
-    def cleanup_policies(self, topics: Collection[str]) -> dict[str, str]:
-        """Return the `cleanup.policy` of topics; without those of which no broker says it."""
+    def topic_settings(self, topics: Collection[str]) -> dict[str, dict[str, str]]:
+        """Return the `GAP_SETTINGS` of topics, as far as a broker says them."""
 
-        def ask() -> dict[str, str]:
-            found = {}
+        def ask() -> dict[str, dict[str, str]]:
+            found: dict[str, dict[str, str]] = {}
             names = sorted(topics)
             for at in range(0, len(names), _TOPICS_IN_REQUEST):
                 resources = [
                     DescribeConfigsResource(
                         resource_type=TOPIC_RESOURCE, resource_name=name,
-                        configuration_keys=[_CLEANUP_POLICY],
+                        configuration_keys=list(GAP_SETTINGS),
                     )
                     for name in names[at : at + _TOPICS_IN_REQUEST]
                 ]  # fmt: skip
                 answer = self._admin.first.ask(DescribeConfigsRequest(resources=resources))
                 for result in answer.results:
-                    for each in result.configs:
-                        if each.name == _CLEANUP_POLICY and each.value and not result.error_code:
-                            found[result.resource_name] = each.value.replace(" ", "")
+                    found[result.resource_name] = {
+                        each.name: each.value
+                        for each in result.configs
+                        if each.name in GAP_SETTINGS and each.value is not None
+                    }
             return found
 
         return self._until_answered(ask)

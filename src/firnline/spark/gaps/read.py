@@ -13,6 +13,7 @@ from firnline.base.ids import NO_EPOCH, Uuid, uuid_text
 from firnline.spark.brokers.fetch import Gone, answers
 from firnline.spark.frames import check_crcs
 from firnline.spark.gaps.causes import LeftOut, Missing, is_loss
+from firnline.spark.gaps.expired import ExpiredTask, explain_expired
 from firnline.spark.gaps.holes import Account, hole_at_leader, hole_in, merged
 from firnline.spark.integrity import Continuity
 from firnline.spark.options.brokers import BrokerSettings
@@ -26,7 +27,7 @@ from firnline.stores.port import ObjectMissing, ObjectStore
 
 # A Spark partition gives what the plan left out of so many partitions.
 LEFT_OUT_PER_TASK = 1000
-Work = Task | TailTask | LeftOut
+Work = Task | TailTask | LeftOut | ExpiredTask
 
 
 def read_gaps(
@@ -50,6 +51,10 @@ def _rows(
     brokers: BrokerSettings | None,
 ) -> Iterator[Row]:
     for work in works:
+        if isinstance(work, ExpiredTask):
+            assert brokers is not None
+            yield from _rows(store, explain_expired(work, how, brokers), how, brokers)
+            continue
         for each in merged(missing_of(store, work, how, brokers)):
             yield row_of(work.topic, work.topic_id, work.partition, each)
 
@@ -64,7 +69,10 @@ def row_of(topic: str, topic_id: Uuid, partition: int, one: Missing) -> Row:
 
 
 def missing_of(
-    store: ObjectStore | None, work: Work, how: ReadSettings, brokers: BrokerSettings | None
+    store: ObjectStore | None,
+    work: Task | TailTask | LeftOut,
+    how: ReadSettings,
+    brokers: BrokerSettings | None,
 ) -> Iterator[Missing]:
     """Yield what a task does not give, in the order of offsets."""
     if isinstance(work, LeftOut):

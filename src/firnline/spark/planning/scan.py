@@ -20,8 +20,9 @@ from firnline.base.units import INT64_MAX
 from firnline.formats.leader_epoch_checkpoint import Epochs
 from firnline.formats.transaction_index import AbortedTxn
 from firnline.records.batch import HEADER_BYTES, parse_header
-from firnline.spark.brokers.cluster import Brokers, Key
+from firnline.spark.brokers.cluster import CLEANUP_POLICY, Brokers, Key
 from firnline.spark.gaps.causes import LOST, NOT_IN_TIER, LeftOut, Missing
+from firnline.spark.gaps.expired import ExpiredTask, plan_expired
 from firnline.spark.gaps.explain import tell
 from firnline.spark.integrity import load_optional
 from firnline.spark.options.brokers import AUTO
@@ -92,11 +93,13 @@ class Plan(NamedTuple):
     """The tasks of one batch read, empty if there is nothing to read, and the offsets that they give.
 
     left_out  what was asked for and is in no task
+    expired   how the table `gaps` finds out why offsets are below a log start, if brokers can tell
     """
 
     tasks: list[Task | TailTask]
     cut: Cut
     left_out: tuple[LeftOut, ...] = ()
+    expired: tuple[ExpiredTask, ...] = ()
 
 
 def plan_read(
@@ -124,9 +127,11 @@ def plan_read(
         else:
             with Brokers(options.brokers) as brokers:
                 shares = scan.live_shares(brokers)
-        left_out = scan.left_out()
-        tell(options, left_out)
-        return Plan(scan.tasks(shares), scan.cut(), left_out)
+                if options.reports_gaps:
+                    left_out, expired = plan_expired(brokers, scan.left_out())
+                    return Plan(scan.tasks(shares), scan.cut(), left_out, expired)
+        tell(options, scan.left_out())
+        return Plan(scan.tasks(shares), scan.cut(), scan.left_out())
 
 
 def tasks_for_cores() -> int:
@@ -226,7 +231,11 @@ class _Scan:
     def _live_places(self, brokers: Brokers) -> list[Place]:
         live = choose_live(brokers, self.options, self.filters, self._gone.append)
         if self.options.explains_gaps:
-            self.policies = brokers.cleanup_policies({one.topic for one in live})
+            settings = brokers.topic_settings({one.topic for one in live})
+            self.policies = {
+                topic: each.get(CLEANUP_POLICY, "").replace(" ", "")
+                for topic, each in settings.items()
+            }
         topics = {
             one.topic_id: CatalogTopic(one.topic_id, one.topic, 0, is_deleted=False) for one in live
         }
