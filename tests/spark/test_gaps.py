@@ -64,12 +64,13 @@ def read(cluster: Cluster, topic: str, start: int, **more: str) -> tuple[list[in
     options = cluster.options(topic, **more) | {
         "startingOffsets": f'{{"{topic}": {{"0": {start}}}}}'
     }
-    table, given = list[Row](), list[int]()
+    table = rows_of(options | {"table": "gaps"})
     for _ in range(20):  # compaction goes on between two reads
-        before, table = table, rows_of(options | {"table": "gaps"})
+        before = table
+        given = [row["offset"] for row in rows_of(options | {"failOnDataLoss": "false"})]
+        table = rows_of(options | {"table": "gaps"})
         if before == table:
             break
-        given = [row["offset"] for row in rows_of(options | {"failOnDataLoss": "false"})]
     end = max([*given, *(row["end_offset"] - 1 for row in table)]) + 1
     check_covered(start, end, given, table)
     return given, sorted(table, key=lambda row: row["start_offset"])
