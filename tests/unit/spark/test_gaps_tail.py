@@ -8,11 +8,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from firnline.base.errors import ConfigError
+from firnline.base.ids import REMOTE_LOG_METADATA_TOPIC
 from firnline.records.batch import TRANSACTIONAL_MASK
 from firnline.spark.brokers import fetch
 from firnline.spark.brokers.cluster import Found, Key
 from firnline.spark.brokers.fetch import Fetched
-from firnline.spark.gaps.causes import Missing
+from firnline.spark.gaps.causes import LeftOut, Missing
+from firnline.spark.gaps.expired import ExpiredTask, explain_expired
+from firnline.spark.gaps.history import Limits
 from firnline.spark.gaps.options import parse_gaps_options
 from firnline.spark.gaps.read import missing_of
 from firnline.spark.options.brokers import BrokerSettings
@@ -27,6 +31,7 @@ from tests.unit.spark.test_tail import Leader
 
 TOPIC_ID = bytes([1]) * 16
 SETTINGS = BrokerSettings("b:1")
+HOW = ReadSettings(("offset",))
 
 
 class Sends:
@@ -179,7 +184,12 @@ class Cluster(Leader):
         return {k: Found(self.log_start if v == -2 else end, epoch) for k, v in wishes.items()}
 
     def topic_settings(self, topics: set[str]) -> dict[str, dict[str, str]]:
-        return dict.fromkeys(topics, {"cleanup.policy": "delete", "retention.ms": "1000"})
+        return {topic: {"cleanup.policy": "delete", "retention.ms": "1000"} for topic in topics}
+
+    def topics(self, names: Any) -> dict[str, Any]:
+        if names == [REMOTE_LOG_METADATA_TOPIC]:
+            raise ConfigError("no such topic in the cluster")
+        return super().topics(names)
 
 
 def options_of(**given: str) -> Options:
@@ -188,7 +198,12 @@ def options_of(**given: str) -> Options:
 
 
 def planned(options: Options) -> list[tuple[int, int, str]]:
-    return [m[:3] for each in plan_read(None, options).left_out for m in each.missing]
+    """Return what the plan leaves out of the only partition; the cluster has no history of a tier."""
+    plan = plan_read(None, options)
+    expired = [each for task in plan.expired for each in explain_expired(task, HOW, SETTINGS)]
+    for each in expired:
+        assert "the cluster has no tier metadata; now retention.ms=1000" in each.missing[0].detail
+    return [m[:3] for each in (*expired, *plan.left_out) for m in each.missing]
 
 
 def test_offsets_outside_of_a_partition_are_explained_by_what_its_leader_says(
@@ -253,3 +268,15 @@ def test_empty_batches_of_an_aborted_transaction_are_compacted(
         (0, 1, "compacted"), (1, 3, "aborted"), (3, 4, "compacted"), (4, 8, "compacted"),
     ]  # fmt: skip
     assert missing[1].producer_id == 7
+
+
+def test_a_history_that_cannot_be_read_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fears a table that fails because a topic of which it needs only evidence is not for this user."""
+    gone = Sends([], log_start_offset=50)
+    monkeypatch.setattr(fetch, "_Leader", gone)
+    below = LeftOut("t", TOPIC_ID, 0, (Missing(0, 9, "expired_or_deleted", "below"),))
+    history = TailTask(REMOTE_LOG_METADATA_TOPIC, TOPIC_ID, 3, 0, 10, -1)
+    (found,) = explain_expired(ExpiredTask(history, ((below, Limits()),)), HOW, SETTINGS)
+    (row,) = found.missing
+    assert row[:3] == (0, 9, "expired_or_deleted")
+    assert row.detail.startswith("below; the tier's metadata cannot be read: ")

@@ -130,7 +130,7 @@ def test_compaction_fails_only_a_reader_that_wants_every_record(more: dict[str, 
         records(partition.store, onGap="fail", **at("starting", 8), **more)
     with pytest.raises(DataLoss, match=r"from_offset=16 to_offset=(18|20) cause=compacted"):
         records(partition.store, onGap="fail", **at("starting", 12), **more)
-    with pytest.raises(DataLoss, match=r"from_offset=9 to_offset=11 cause=compacted"):
+    with pytest.raises(DataLoss, match=r"from_offset=9 to_offset=1[01] cause=compacted"):
         records(partition.store, onGap="fail", **at("starting", 9), **at("ending", 11), **more)
     inside = at("starting", 12) | at("ending", 16)
     assert records(partition.store, onGap="fail", **inside, **more) == [12, 13, 14, 15]
