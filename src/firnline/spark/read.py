@@ -24,7 +24,7 @@ from firnline.spark.gaps.causes import (
     LOST,
     TOPIC_DELETED,
     is_refused,
-    is_told,
+    is_reported,
 )
 from firnline.spark.gaps.holes import Account, Refusal, hole_in
 from firnline.spark.integrity import Continuity
@@ -178,7 +178,7 @@ def _read_checked(
         continuity.finish()
     if account is not None:
         refusal.note(account.finish())
-    refusal.tell()
+    refusal.report()
 
 
 def _account(piece: Piece, how: ReadSettings, wanted: Wanted) -> Account | None:
@@ -255,7 +255,7 @@ def _look_again(
     )
     if is_refused(how.on_gap, fail_on_data_loss=how.fail_on_data_loss, cause=cause):
         raise loss from problem
-    if is_told(how.on_gap, cause):
+    if is_reported(how.on_gap, cause):
         _log.warning("skipped a segment that was removed from the tier: %s", piece.key)
 
 

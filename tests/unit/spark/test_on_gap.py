@@ -8,7 +8,7 @@ import pytest
 
 from firnline.base.errors import ConfigError
 from firnline.spark.gaps.causes import CAUSES, GAP_ACTIONS, NO_RECORDS, LeftOut, Missing, is_refused
-from firnline.spark.gaps.explain import LINES_MAX, tell
+from firnline.spark.gaps.explain import LINES_MAX, report
 from firnline.spark.gaps.options import parse_gaps_options
 from firnline.spark.options.parse import parse_options
 from firnline.spark.schema import DataLoss
@@ -161,7 +161,7 @@ def test_a_read_of_many_partitions_does_not_fill_the_log(
 ) -> None:
     options = parse_options({**GIVEN, "onGap": "explain"})
     gone = (Missing(0, 5, "expired_or_deleted", "why"), Missing(9, 10, "expired_or_deleted", "why"))
-    tell(options, [LeftOut("t", bytes(16), p, gone) for p in range(LINES_MAX + 20)])
+    report(options, [LeftOut("t", bytes(16), p, gone) for p in range(LINES_MAX + 20)])
     found = lines(caplog)
     assert len(found) == LINES_MAX + 1
     assert "from_offset=0 to_offset=10 offsets=6; why" in found[0]

@@ -30,7 +30,7 @@ from firnline.spark.gaps.causes import (
     TOPIC_DELETED,
     TRUNCATED,
     is_refused,
-    is_told,
+    is_reported,
 )
 from firnline.spark.gaps.holes import Account, Refusal, hole_at_leader
 from firnline.spark.options.brokers import BrokerSettings
@@ -109,7 +109,7 @@ def read_tail(
             yield from decode_python.decode(complete, wanted)
         else:
             yield from decode.decode_frames(answer.data, answer.frames, wanted)
-    refusal.tell()
+    refusal.report()
 
 
 def answers(
@@ -226,7 +226,7 @@ def _leave_out(task: TailTask, how: ReadSettings, gone: Gone) -> None:
     )  # fmt: skip
     if is_refused(how.on_gap, fail_on_data_loss=how.fail_on_data_loss, cause=gone.cause):
         raise loss
-    if is_told(how.on_gap, gone.cause):
+    if is_reported(how.on_gap, gone.cause):
         _log.warning("%s", loss)
 
 

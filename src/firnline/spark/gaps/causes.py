@@ -75,7 +75,7 @@ def is_refused(on_gap: str | None, *, fail_on_data_loss: bool, cause: str) -> bo
     return fail_on_data_loss and is_loss(cause) is not False
 
 
-def is_told(on_gap: str | None, cause: str) -> bool:
+def is_reported(on_gap: str | None, cause: str) -> bool:
     """Whether the log says that a gap was left out. A loss, or what may be one, is never silent."""
     if cause in (*NO_RECORDS, COMPACTED):
         return False

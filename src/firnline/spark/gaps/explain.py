@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Iterable
 
-from firnline.spark.gaps.causes import LeftOut, is_told
+from firnline.spark.gaps.causes import LeftOut, is_reported
 from firnline.spark.options.parse import Options
 
 # A read of 10,000 partitions with an expired start would fill the log; the table has them all.
@@ -11,7 +11,7 @@ LINES_MAX = 100
 _log = logging.getLogger(__name__)
 
 
-def tell(options: Options, left_out: Iterable[LeftOut]) -> None:
+def report(options: Options, left_out: Iterable[LeftOut]) -> None:
     """Log what a plan leaves out: a line for each partition and cause, up to `LINES_MAX`.
 
     Without `onGap` there is nothing to say here: the planner has said it, as it always did.
@@ -31,7 +31,7 @@ def tell(options: Options, left_out: Iterable[LeftOut]) -> None:
 def _lines(on_gap: str, one: LeftOut) -> list[str]:
     by_cause: dict[str, list[tuple[int, int, str]]] = {}
     for each in one.missing:
-        if is_told(on_gap, each.cause):
+        if is_reported(on_gap, each.cause):
             by_cause.setdefault(each.cause, []).append((*each[:2], each.detail))
     return [
         f"offsets are left out: topic={one.topic} partition={one.partition} cause={cause}"

@@ -21,7 +21,7 @@ from firnline.spark.gaps.causes import (
     CONTROL,
     Missing,
     is_refused,
-    is_told,
+    is_reported,
 )
 from firnline.spark.planning.plan import Segment, TailTask
 from firnline.spark.schema import DataLoss, ReadSettings, Wanted
@@ -178,10 +178,10 @@ class Refusal:
 
     def __init__(self, how: ReadSettings, topic: str, partition: int) -> None:
         self._how, self._where = how, {"topic": topic, "partition": partition}
-        self._told: dict[str, tuple[Missing, int]] = {}
+        self._left_out: dict[str, tuple[Missing, int]] = {}
 
     def note(self, found: Iterable[Missing]) -> None:
-        """Raise DataLoss for the first gap that the options refuse; keep the others for `tell`."""
+        """Raise DataLoss for the first gap that the options refuse; keep the others for `report`."""
         how = self._how
         for each in found:
             if is_refused(how.on_gap, fail_on_data_loss=how.fail_on_data_loss, cause=each.cause):
@@ -190,13 +190,13 @@ class Refusal:
                     from_offset=each.start_offset, to_offset=each.end_offset, cause=each.cause,
                     detail=each.detail, onGap=how.on_gap,
                 )  # fmt: skip
-            if is_told(how.on_gap, each.cause):
-                first, count = self._told.get(each.cause, (each, 0))
-                self._told[each.cause] = (first, count + each.end_offset - each.start_offset)
+            if is_reported(how.on_gap, each.cause):
+                first, count = self._left_out.get(each.cause, (each, 0))
+                self._left_out[each.cause] = (first, count + each.end_offset - each.start_offset)
 
-    def tell(self) -> None:
+    def report(self) -> None:
         """Log what was left out."""
-        for first, count in self._told.values():
+        for first, count in self._left_out.values():
             _log.warning(
                 "offsets are left out: topic=%s partition=%d cause=%s from_offset=%d offsets=%d; %s",
                 *self._where.values(), first.cause, first.start_offset, count, first.detail,

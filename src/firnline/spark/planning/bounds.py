@@ -134,7 +134,7 @@ def place_of(places: OffsetSpecs, topic: str, partition: int) -> OffsetSpec:
 
 
 def lose(options: Options, cause: str, why: str, ends: Ends, **facts: int) -> None:
-    """Raise DataLoss if the options refuse such a gap. Else it is logged, here or by `explain.tell`."""
+    """Raise DataLoss if the options refuse such a gap. Else it is logged, here or by `explain.report`."""
     if options.reports_gaps:
         return
     problem = DataLoss(

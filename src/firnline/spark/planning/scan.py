@@ -23,7 +23,7 @@ from firnline.records.batch import HEADER_BYTES, parse_header
 from firnline.spark.brokers.cluster import CLEANUP_POLICY, Brokers, Key
 from firnline.spark.gaps.causes import LOST, NOT_IN_TIER, LeftOut, Missing
 from firnline.spark.gaps.expired import ExpiredTask, plan_expired
-from firnline.spark.gaps.explain import tell
+from firnline.spark.gaps.explain import report
 from firnline.spark.integrity import load_optional
 from firnline.spark.options.brokers import AUTO
 from firnline.spark.options.parse import EARLIEST, Options
@@ -130,7 +130,7 @@ def plan_read(
                 if options.reports_gaps:
                     left_out, expired = plan_expired(brokers, scan.left_out())
                     return Plan(scan.tasks(shares), scan.cut(), left_out, expired)
-        tell(options, scan.left_out())
+        report(options, scan.left_out())
         return Plan(scan.tasks(shares), scan.cut(), scan.left_out())
 
 
@@ -313,7 +313,7 @@ class _Scan:
             return pieces_of(
                 one,
                 split_bytes=split_bytes,
-                load_index=_no_index if self._reads_whole(one) else load_index,
+                load_index=_no_index if self._reads_complete(one) else load_index,
                 confirms=self.confirms,
                 offsets=share.offsets,
                 times_ms=self.filters.times_ms,
@@ -328,7 +328,7 @@ class _Scan:
             (share, one)
             for share in shares
             for one in share.ranges
-            if needs_index(one, split_bytes=split_bytes) and not self._reads_whole(one)
+            if needs_index(one, split_bytes=split_bytes) and not self._reads_complete(one)
         )
         # Neighbours may be parts of the same segment.
         by_segment = [list(parts) for _, parts in groupby(waiting, lambda p: p[1].segment.stem)]
@@ -337,11 +337,11 @@ class _Scan:
             found: list[Piece] = []
             for one in share.ranges:
                 by_index = needs_index(one, split_bytes=split_bytes)
-                by_index &= not self._reads_whole(one)
+                by_index &= not self._reads_complete(one)
                 found += next(indexed) if by_index else cut(share, one, self.load_index)
             yield found
 
-    def _reads_whole(self, one: Range) -> bool:
+    def _reads_complete(self, one: Range) -> bool:
         """Whether one task has to see the complete segment, unless its row names splits.
 
         An index says where batches end, and not whether offsets are missing before the next one begins.
