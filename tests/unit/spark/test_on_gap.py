@@ -63,7 +63,7 @@ def test_which_causes_fail_a_read() -> None:
             assert refused == set(CAUSES) - is_always_there
         else:
             assert refused == lost | unsure
-    assert never == NO_RECORDS
+    assert never == set(NO_RECORDS)
 
 
 def test_what_expired_fails_by_default_and_is_explained_if_you_ask_for_that(
