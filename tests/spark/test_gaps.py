@@ -216,7 +216,7 @@ def test_a_table_of_gaps_is_kept_with_its_options_and_refuses_others(tier: Path)
     schema = FirnlineSource(
         CaseInsensitiveDict({"provider": "firnline", **given, **prefixed})
     ).schema()
-    reader = FirnlineSource(CaseInsensitiveDict({})).reader(schema)
+    reader: Any = FirnlineSource(CaseInsensitiveDict({})).reader(schema)
     causes = [
         row["cause"]
         for part in reader.partitions()

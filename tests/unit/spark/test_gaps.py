@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -241,7 +242,7 @@ def test_what_is_below_the_log_start_and_above_the_tier_is_a_row() -> None:
 
 def test_a_marker_and_the_records_that_it_aborts_name_their_producer() -> None:
     partition = WrittenPartition(MemoryStore(), "t")
-    kinds = {"is_transactional": True, "producer_id": 7}
+    kinds: dict[str, Any] = {"is_transactional": True, "producer_id": 7}
     parts = [batch(0, 5, **kinds), batch(5, 5, **kinds), marker(10, 7), batch(11, 2)]
     segment = partition.segment(parts, aborted=[(7, 0, 10)])
     partition.publish()

@@ -3,6 +3,7 @@
 import json
 import logging
 from itertools import product
+from typing import Any
 
 import pytest
 
@@ -109,7 +110,7 @@ def test_a_loss_fails_whatever_is_done_about_other_gaps_and_is_never_silent(
 
 def test_markers_and_aborted_records_are_no_gap_of_a_reader_that_fails_for_each() -> None:
     partition = WrittenPartition(MemoryStore(), "t")
-    kinds = {"is_transactional": True, "producer_id": 7}
+    kinds: dict[str, Any] = {"is_transactional": True, "producer_id": 7}
     partition.segment([batch(0, 5, **kinds), marker(5, 7), batch(6, 4)], aborted=[(7, 0, 5)])
     partition.publish()
     assert records(partition.store, onGap="fail", **COMMITTED) == list(range(6, 10))
