@@ -7,8 +7,17 @@ from crc32c import crc32c
 
 from firnline.formats.leader_epoch_checkpoint import Epochs
 from firnline.formats.producer_snapshot import SnapshotEntry, encode_snapshot
-from firnline.records.batch import BatchHeader, headers
+from firnline.records.batch import (
+    CRC_START,
+    HEADER,
+    HEADER_BYTES,
+    LOG_OVERHEAD_BYTES,
+    BatchHeader,
+    headers,
+)
 from firnline.records.build import NewRecord, build_batch
+from firnline.records.compression import NONE, compress
+from firnline.records.record import encode_records
 from firnline.records.walk import BatchWalk, Slot
 from firnline.spark import decode_python
 from firnline.spark.options.parse import Options
@@ -56,6 +65,28 @@ def batch(base: int, count: int, *, epoch: int = 0, tag: str = "", **kinds: obje
 def batches(base: int, end: int, *, per: int = 10, epoch: int = 0, tag: str = "") -> list[bytes]:
     """Batches for offsets [base, end)."""
     return [batch(o, min(per, end - o), epoch=epoch, tag=tag) for o in range(base, end, per)]
+
+
+def compacted(
+    base: int,
+    kept: Sequence[int],
+    end: int,
+    *,
+    epoch: int = 0,
+    codec: int = NONE,
+    attributes: int = 0,
+    producer: tuple[int, int, int] = (-1, -1, -1),
+) -> bytes:
+    """A batch for offsets [base, end) as compaction leaves it: only the records at `kept`, also none."""
+    body = compress(codec, b"".join(
+        encode_records([(0, b"%d" % o, f":{o}".encode(), ())], o - base) for o in kept
+    ))  # fmt: skip
+    time_ms = T0 + base * 1000
+    front = (base, HEADER_BYTES - LOG_OVERHEAD_BYTES + len(body), epoch, 2)
+    rest = (codec | attributes, end - base - 1, time_ms, time_ms, *producer, len(kept))
+    head = bytearray(HEADER.pack(*front, 0, *rest))
+    crc = crc32c(bytes(head[CRC_START:]) + body)
+    return HEADER.pack(*front, crc, *rest) + body
 
 
 def fingerprint_of(segment: CatalogSegment, bodies: Mapping[str, bytes]) -> Fingerprint:
@@ -106,15 +137,17 @@ class WrittenPartition:
         suffixes: Sequence[str] = (LOG, OFFSET_INDEX, TIME_INDEX, PRODUCER_SNAPSHOT),
         is_old: bool = False,
         split_bytes: int = 0,
+        offsets: tuple[int, int] | None = None,
     ) -> CatalogSegment:
         """Put one segment of `parts`; `epochs` is the history of the leader that copies it.
 
         `is_old`: as it was written before catalogs said anything about bytes. `split_bytes`: the row names
-        the lowest timestamp, and a split after each further so many bytes.
+        the lowest timestamp, and a split after each further so many bytes. `offsets`: first and last offset
+        of the segment, if compaction removed batches there.
         """
         data = b"".join(parts)
         heads = list(headers(data))
-        base, end = heads[0].base_offset, heads[-1].last_offset
+        base, end = offsets or (heads[0].base_offset, heads[-1].last_offset)
         number = len(self.segments) + 1
         segment_id = bytes([self.partition + 1]) * 8 + number.to_bytes(8, "big")
         kept = tuple(suffixes) + ((TXN_INDEX,) if aborted else ())

@@ -124,7 +124,7 @@ def select_frames(frames: Frames, wanted: Wanted) -> Frames:
     keep = (last >= wanted.start_offset) & (base < wanted.end_offset)
     keep &= (attributes & CONTROL_MASK) == 0
     if wanted.aborted and not wanted.keeps_aborted and (attributes & TRANSACTIONAL_MASK).any():
-        keep &= ~_is_aborted(base, frames.column("producer_id"), attributes, aborted=wanted.aborted)
+        keep &= ~is_aborted(base, frames.column("producer_id"), attributes, aborted=wanted.aborted)
     chosen = frames if keep.all() else frames.only(keep)
     _check_heads(chosen, wanted)
     return chosen
@@ -155,7 +155,7 @@ def transaction_states(frames: Frames, wanted: Wanted) -> tuple[Ints, Mask]:
     for one in wanted.unfinished:
         is_its = True if one.producer_id is None else producer == one.producer_id
         unfinished |= (base >= one.first_offset) & is_its
-    aborted = _is_aborted(base, producer, attributes, aborted=wanted.aborted)
+    aborted = is_aborted(base, producer, attributes, aborted=wanted.aborted)
     states = np.where(
         aborted,
         TRANSACTION_STATES.index(ABORTED),
@@ -164,9 +164,10 @@ def transaction_states(frames: Frames, wanted: Wanted) -> tuple[Ints, Mask]:
     return states.astype(np.int64), (attributes & TRANSACTIONAL_MASK) == 0
 
 
-def _is_aborted(
+def is_aborted(
     base: Ints, producer: Ints, attributes: Ints, *, aborted: tuple[AbortedTxn, ...]
 ) -> Mask:
+    """Return which of some batches, given by columns of their headers, belong to an aborted transaction."""
     void = np.zeros(len(base), dtype=np.bool_)
     for one in aborted:
         void |= (

@@ -19,12 +19,22 @@ from firnline.spark import decode, decode_python
 from firnline.spark.access.read_ahead import Range, Source, reading_ahead
 from firnline.spark.brokers.fetch import read_tail
 from firnline.spark.frames import Frames, check_crcs, find_frames
+from firnline.spark.gaps.causes import (
+    EXPIRED_OR_DELETED,
+    FAIL,
+    LOST,
+    TOPIC_DELETED,
+    is_refused,
+    is_reported,
+)
+from firnline.spark.gaps.holes import Account, Refusal, hole_in
 from firnline.spark.integrity import Continuity
 from firnline.spark.options.brokers import BrokerSettings
 from firnline.spark.planning.catalogs import has_segment
 from firnline.spark.planning.plan import Piece, TailTask, Task
 from firnline.spark.schema import CorruptSegment, DataLoss, ReadSettings, Wanted
 from firnline.stores.port import ObjectMissing, ObjectStore
+from firnline.tiered.objects.catalog_reader import newest_head
 
 _log = logging.getLogger(__name__)
 
@@ -183,6 +193,8 @@ def _read_checked(
     )
     check_identity(store, piece)
     continuity = Continuity(piece)
+    account = _account(piece, how, wanted)
+    refusal = Refusal(how, task.topic, task.partition)
     for window in windows(
         store,
         piece.key,
@@ -195,6 +207,8 @@ def _read_checked(
             # Also for batches that are not delivered: a flipped attribute turns any batch into a control
             # batch.
             check_crcs(window.data, window.frames, wanted)
+        if account is not None:
+            refusal.note(account.note(window.data, window.frames))
         if how.decoder == "python":
             complete = window.data[: int(window.frames.ends[-1])]
             yield from decode_python.decode(complete, wanted)
@@ -205,8 +219,23 @@ def _read_checked(
         progress.next_offset = max(progress.next_offset, min(after, piece.end_offset))
         is_past = heads["base_offset"][-1] >= piece.end_offset
         if is_past and not continuity.needs_all:
-            return
-    continuity.finish()
+            break
+    else:
+        continuity.finish()
+    if account is not None:
+        refusal.note(account.finish())
+    refusal.report()
+
+
+def _account(piece: Piece, how: ReadSettings, wanted: Wanted) -> Account | None:
+    """Return the account of a piece; None if nothing in it can be missing that matters.
+
+    What compaction removed from a segment before its copy matters only to a read that fails for each gap.
+    """
+    known = piece.segment.fingerprint
+    if how.on_gap is None or (known is not None and not known.may_have_gaps):
+        return None
+    return Account(wanted, hole_in(piece.segment)) if known is None or how.on_gap == FAIL else None
 
 
 def located(problem: CorruptSegment, topic: str, partition: int) -> CorruptSegment:
@@ -263,13 +292,30 @@ def _look_again(
         )  # fmt: skip
         yield from read_tail(rest, how, brokers)
         return
-    if how.fail_on_data_loss:
-        raise DataLoss(
-            "a segment was removed from the tier while it was read",
-            topic=task.topic,
-            partition=task.partition,
-            from_offset=progress.next_offset,
-            to_offset=piece.end_offset,
-            segment=piece.key,
-        ) from problem
-    _log.warning("skipped a segment that was removed from the tier: %s", piece.key)
+    cause, detail = LOST, ""
+    if how.on_gap is not None:
+        cause, detail = cause_of_removal(store, task, piece)
+    loss = DataLoss(
+        "a segment was removed from the tier while it was read",
+        topic=task.topic,
+        partition=task.partition,
+        from_offset=progress.next_offset,
+        to_offset=piece.end_offset,
+        segment=piece.key,
+        **{} if how.on_gap is None else {"cause": cause, "detail": detail, "onGap": how.on_gap},
+    )
+    if is_refused(how.on_gap, fail_on_data_loss=how.fail_on_data_loss, cause=cause):
+        raise loss from problem
+    if is_reported(how.on_gap, cause):
+        _log.warning("skipped a segment that was removed from the tier: %s", piece.key)
+
+
+def cause_of_removal(store: ObjectStore, task: Task, piece: Piece) -> tuple[str, str]:
+    """Return why a segment is in the catalog no more, and the evidence."""
+    head = newest_head(store, task.topic_id, task.partition)
+    if head is None:
+        return TOPIC_DELETED, "the partition was removed from the tier while it was read"
+    start = head.log_start_offset
+    if piece.end_offset <= start:
+        return EXPIRED_OR_DELETED, f"the log start moved to {start} while the segment was read"
+    return LOST, f"the tier removed the segment while it was read, and the log start is {start}"

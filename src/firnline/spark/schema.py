@@ -55,7 +55,11 @@ class DataLoss(StorageError):
 
 
 class ReadSettings(NamedTuple):
-    """How a reader reads every task. `keeps_aborted`: also records of aborted transactions."""
+    """How a reader reads every task.
+
+    keeps_aborted  also records of aborted transactions
+    on_gap         what becomes of offsets that are missing; None: `fail_on_data_loss` alone decides
+    """
 
     columns: tuple[str, ...]
     chunk_bytes: int = CHUNK_BYTES
@@ -64,6 +68,7 @@ class ReadSettings(NamedTuple):
     fail_on_data_loss: bool = True
     decoder: str = "auto"
     keeps_aborted: bool = False
+    on_gap: str | None = None
 
 
 class OpenTxn(NamedTuple):

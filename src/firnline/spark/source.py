@@ -36,6 +36,8 @@ from pyspark.sql.types import (
 
 from firnline.base.errors import ConfigError
 from firnline.spark.access.tier import open_tier
+from firnline.spark.gaps.options import parse_gaps_options
+from firnline.spark.gaps.read import LEFT_OUT_PER_TASK, Work, read_gaps
 from firnline.spark.options.brokers import BROKER
 from firnline.spark.options.parse import Options, parse_options
 from firnline.spark.options.triggers import parse_triggers
@@ -47,8 +49,9 @@ from firnline.spark.planning.scan import plan_read, tasks_for_cores
 from firnline.spark.pushdown import filters_of, is_pushing, log_once, setting_of_planner
 from firnline.spark.read import read_tasks
 from firnline.spark.schema import ALL_COLUMNS, COLUMNS, OFFICIAL_COLUMNS, ReadSettings
-from firnline.spark.table_source import table_reader, table_schema
-from firnline.spark.tables.options import is_table
+from firnline.spark.table_source import selected, table_reader, table_schema
+from firnline.spark.tables.columns import GAPS
+from firnline.spark.tables.options import is_gaps, is_table
 from firnline.stores.port import ObjectStore
 
 _TYPES: dict[str, DataType] = {
@@ -98,6 +101,8 @@ class FirnlineSource(DataSource):
         """Return the columns of Spark's own Kafka source; `headers` only if requested."""
         of_table = table_options(self.options)
         given = self.options if of_table is None else of_table
+        if is_gaps(given):
+            parse_gaps_options(given)
         if is_table(given):
             return _keeping(table_schema(given), of_table)
         options = options_of_either(given)
@@ -117,6 +122,8 @@ class FirnlineSource(DataSource):
                 "Spark gives a table that was created with a list of columns none of its options: create it"
                 " without columns, or as a temporary view, or read it WITH (option = 'value')"
             )
+        if is_gaps(given):
+            return GapsReader(parse_gaps_options(given), selected(GAPS, schema))
         if is_table(given):
             return table_reader(given, schema)
         options, columns = parse_options(given), columns_of(schema)
@@ -152,6 +159,7 @@ class FirnlineReader(DataSourceReader):
             fail_on_data_loss=options.fail_on_data_loss,
             decoder=options.decoder,
             keeps_aborted=not options.read_committed,
+            on_gap=options.on_gap,
         )
 
     def partitions(self) -> Sequence[InputPartition]:
@@ -194,6 +202,45 @@ class FirnlineReader(DataSourceReader):
         _freeze_once()
         with self._tier() as store:
             yield from read_tasks(store, partition.tasks, self.how, self.options.brokers)
+
+
+class GapsPartition(InputPartition):
+    """One Spark partition of the table `gaps`: tasks, or what the plan itself left out."""
+
+    def __init__(self, works: tuple[Work, ...]) -> None:
+        super().__init__(works)
+        self.works = works
+
+
+class GapsReader(FirnlineReader):
+    """The table `gaps`, of which `columns`: planned and divided as a read of the same offsets."""
+
+    def __init__(self, options: Options, columns: tuple[str, ...]) -> None:
+        super().__init__(options, ("offset",))
+        self.columns = columns
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Return one partition for what the plan left out, and those of the read."""
+        with self._tier() as store:
+            plan = plan_read(store, self.options, columns=self.how.columns)
+        show_cut(plan.cut)
+        left_out, most = plan.left_out, LEFT_OUT_PER_TASK
+        runs: list[tuple[Work, ...]] = [
+            left_out[at : at + most] for at in range(0, len(left_out), most)
+        ]
+        runs += [(each,) for each in plan.expired]
+        packed = [each.tasks for each in self.packed(plan.tasks)]  # type: ignore[attr-defined]
+        return [GapsPartition(works) for works in [*runs, *packed]]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield RecordBatches. Spark passes None if there is nothing to read."""
+        if not isinstance(partition, GapsPartition):
+            return
+        _freeze_once()
+        with self._tier() as store:
+            yield from read_gaps(
+                store, partition.works, self.how, self.options.brokers, self.columns
+            )
 
 
 class FilteringReader(FirnlineReader):

@@ -18,8 +18,8 @@ from pyspark.sql.types import (
 )
 
 from firnline.base.errors import ConfigError
-from firnline.spark.tables.columns import TABLES
-from firnline.spark.tables.options import TableOptions, parse_table_options
+from firnline.spark.tables.columns import GAPS, TABLES
+from firnline.spark.tables.options import TableOptions, is_gaps, parse_table_options
 from firnline.spark.tables.read import TableTask, plan_table, read_table
 
 _SIMPLE: dict[pa.DataType, DataType] = {
@@ -59,26 +59,30 @@ class TableReader(DataSourceReader):
 
 def table_schema(given: Mapping[str, str]) -> StructType:
     """Return the columns of the table that the options name. Raises ConfigError as `parse_table_options`."""
-    table = TABLES[parse_table_options(given).table]
-    return StructType(
-        [StructField(name, _spark_type(kind)) for name, kind in table.columns.items()]
-    )
+    name = GAPS if is_gaps(given) else parse_table_options(given).table
+    columns = TABLES[name].columns.items()
+    return StructType([StructField(column, _spark_type(kind)) for column, kind in columns])
 
 
 def table_reader(given: Mapping[str, str], schema: StructType) -> TableReader:
     """Return the reader of the table that the options name; `schema` is its own, or selects columns."""
     options = parse_table_options(given)
-    known = {name: _spark_type(kind) for name, kind in TABLES[options.table].columns.items()}
+    return TableReader(options, selected(options.table, schema))
+
+
+def selected(table: str, schema: StructType) -> tuple[str, ...]:
+    """Return the columns that a schema selects; ConfigError for those that the table does not have."""
+    known = {name: _spark_type(kind) for name, kind in TABLES[table].columns.items()}
     for field in schema.fields:
         if known.get(field.name) != field.dataType:
             raise ConfigError(
-                f"table {options.table} has no such column", column=field.name,
+                f"table {table} has no such column", column=field.name,
                 type=field.dataType.simpleString(),
                 known=", ".join(f"{name} {kind.simpleString()}" for name, kind in known.items()),
             )  # fmt: skip
     if not schema.fields:
         raise ConfigError("the schema has no columns; choose some", known=", ".join(known))
-    return TableReader(options, tuple(schema.fieldNames()))
+    return tuple(schema.fieldNames())
 
 
 def _spark_type(kind: pa.DataType) -> DataType:

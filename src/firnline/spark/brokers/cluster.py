@@ -5,13 +5,13 @@ Source: KIP-79 (offsets by time), KIP-207 (an offset is not available yet), KIP-
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
 from firnline.base.errors import Code, ConfigError, FirnlineError, KafkaError, ProtocolError
 from firnline.base.ids import Uuid
-from firnline.client.admin import Admin
+from firnline.client.admin import TOPIC_RESOURCE, Admin
 from firnline.client.connection import Connection, Unreachable
 from firnline.client.wire import refuse
 from firnline.protocol.messages.k02_list_offsets import (
@@ -24,11 +24,19 @@ from firnline.protocol.messages.k23_offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
+from firnline.protocol.messages.k32_describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+)
 from firnline.spark.options.brokers import BrokerSettings
 
 T = TypeVar("T")
 Key = tuple[str, int]  # topic and partition
 UNDEFINED = -1
+CLEANUP_POLICY = "cleanup.policy"
+# What explains that offsets are missing.
+GAP_SETTINGS = (CLEANUP_POLICY, "retention.ms", "retention.bytes")
+_TOPICS_IN_REQUEST = 500
 _CONSUMER = -1
 # What passes when metadata is read again: leaders move, brokers start, high watermarks catch up.
 PASSING = frozenset(
@@ -117,6 +125,33 @@ class Brokers:
 
         return self.ask_leaders(list(wishes), ask)
 
+    def topic_settings(
+        self, topics: Collection[str], keys: Collection[str] = GAP_SETTINGS
+    ) -> dict[str, dict[str, str]]:
+        """Return settings of topics, as far as a broker says them."""
+
+        def ask() -> dict[str, dict[str, str]]:
+            found: dict[str, dict[str, str]] = {}
+            names = sorted(topics)
+            for at in range(0, len(names), _TOPICS_IN_REQUEST):
+                resources = [
+                    DescribeConfigsResource(
+                        resource_type=TOPIC_RESOURCE, resource_name=name,
+                        configuration_keys=list(keys),
+                    )
+                    for name in names[at : at + _TOPICS_IN_REQUEST]
+                ]  # fmt: skip
+                answer = self._admin.first.ask(DescribeConfigsRequest(resources=resources))
+                for result in answer.results:
+                    found[result.resource_name] = {
+                        each.name: each.value
+                        for each in result.configs
+                        if each.name in keys and each.value is not None
+                    }
+            return found
+
+        return self._until_answered(ask)
+
     def epoch_ends(self, epochs: Mapping[Key, int]) -> dict[Key, Found]:
         """Return for each partition the greatest epoch at or below the given one, and where it ends.
 
@@ -141,10 +176,6 @@ class Brokers:
                     yield (topic.topic, row.partition), row.error_code, found
 
         return self.ask_leaders(list(epochs), ask)
-
-    def topic_settings(self, name: str) -> dict[str, str | None]:
-        """Return the settings of a topic."""
-        return self._until_answered(lambda: self._admin.topic_configs(name, only_changed=False))
 
     def alter_topic(
         self,

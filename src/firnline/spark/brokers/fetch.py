@@ -24,6 +24,15 @@ from firnline.records.batch import CONTROL_MASK
 from firnline.spark import decode, decode_python
 from firnline.spark.brokers.cluster import PASSING, NoAnswer
 from firnline.spark.frames import Frames, check_crcs, find_frames
+from firnline.spark.gaps.causes import (
+    EXPIRED_OR_DELETED,
+    LOST,
+    TOPIC_DELETED,
+    TRUNCATED,
+    is_refused,
+    is_reported,
+)
+from firnline.spark.gaps.holes import Account, Refusal, hole_at_leader
 from firnline.spark.options.brokers import BrokerSettings
 from firnline.spark.planning.plan import TailTask
 from firnline.spark.schema import BROKER, CorruptSegment, DataLoss, OpenTxn, ReadSettings, Wanted
@@ -48,6 +57,30 @@ class Fetched(NamedTuple):
     last_stable_offset: int
 
 
+class Answer(NamedTuple):
+    """Batches that the leader gave when it was asked for offset `at`; the first may begin below it.
+
+    last_stable_offset  as in `Fetched`
+    """
+
+    at: int
+    data: memoryview
+    frames: Frames
+    aborted: tuple[AbortedTxn, ...]
+    last_stable_offset: int
+
+
+class Gone(NamedTuple):
+    """Offsets [start, end) that the leader does not have any more, and what it said."""
+
+    start_offset: int
+    end_offset: int
+    cause: str
+    detail: str
+    why: str
+    log_start_offset: int
+
+
 def read_tail(
     task: TailTask, how: ReadSettings, settings: BrokerSettings, *, start_offset: int | None = None
 ) -> Iterator[pa.RecordBatch]:
@@ -57,33 +90,64 @@ def read_tail(
     NoAnswer if nothing arrives for too long, and KafkaError for a refusal that lasts.
     """
     at = task.start_offset if start_offset is None else start_offset
+    wanted = _wanted(task, how, at)
+    account = None if how.on_gap is None else Account(wanted, hole_at_leader(task))
+    refusal = Refusal(how, task.topic, task.partition)
+    for answer in answers(task, how, settings, at):
+        if isinstance(answer, Gone):
+            _leave_out(task, how, answer)
+            if account is not None:
+                account.at = answer.end_offset
+            continue
+        wanted = _wanted(task, how, answer.at, answer)
+        if how.verify_crc:
+            check_crcs(answer.data, answer.frames, wanted)
+        if account is not None:
+            refusal.note(account.note(answer.data, answer.frames, wanted))
+        if how.decoder == "python":
+            complete = answer.data[: int(answer.frames.ends[-1])]
+            yield from decode_python.decode(complete, wanted)
+        else:
+            yield from decode.decode_frames(answer.data, answer.frames, wanted)
+    refusal.report()
+
+
+def answers(
+    task: TailTask, how: ReadSettings, settings: BrokerSettings, at: int
+) -> Iterator["Answer | Gone"]:
+    """Yield what the leader has from offset `at` to the end of a task, checked, and what it no longer has.
+
+    Errors as of `read_tail`, except DataLoss for what is `Gone`.
+    """
     with _Leader(task, how, settings) as leader:
         while at < task.end_offset:
             try:
                 fetched = leader.fetch(at)
             except _OutOfRange as problem:
-                at = _next_after_loss(task, how, at, problem)
+                gone = _gone(task, at, problem)
+                yield gone
+                at = gone.end_offset
                 continue
             frames = find_frames(fetched.data, source=task.source)
             if not len(frames.begins):
                 raise _damage("an answer has no complete batch", task, at, size=len(fetched.data))
             check_answer(frames, task, at)
-            yield from _rows(task, how, fetched, frames, at)
+            aborted = aborted_ranges(fetched.aborted, frames)
+            yield Answer(at, fetched.data, frames, aborted, fetched.last_stable_offset)
             at = int(frames.heads["base_offset"][-1] + frames.heads["last_offset_delta"][-1]) + 1
 
 
-def _rows(
-    task: TailTask, how: ReadSettings, fetched: Fetched, frames: Frames, at: int
-) -> Iterator[pa.RecordBatch]:
-    stable = fetched.last_stable_offset
-    wanted = Wanted(
+def _wanted(task: TailTask, how: ReadSettings, at: int, answer: "Answer | None" = None) -> Wanted:
+    """Return what to decode of an answer, from offset `at` on."""
+    stable = -1 if answer is None else answer.last_stable_offset
+    return Wanted(
         task.topic,
         task.partition,
         how.columns,
         start_offset=at,
         end_offset=task.end_offset,
-        aborted=aborted_ranges(fetched.aborted, frames),
-        verify_crc=False,  # done for every batch, below
+        aborted=() if answer is None else answer.aborted,
+        verify_crc=False,  # done for every batch
         chunk_bytes=how.chunk_bytes,
         source=task.source,
         segment_id=None,
@@ -91,13 +155,6 @@ def _rows(
         keeps_aborted=how.keeps_aborted,
         read_from=BROKER,
     )
-    if how.verify_crc:
-        check_crcs(fetched.data, frames, wanted)
-    if how.decoder == "python":
-        complete = fetched.data[: int(frames.ends[-1])]
-        yield from decode_python.decode(complete, wanted)
-    else:
-        yield from decode.decode_frames(fetched.data, frames, wanted)
 
 
 def aborted_ranges(aborted: Sequence[tuple[int, int]], frames: Frames) -> tuple[AbortedTxn, ...]:
@@ -148,25 +205,40 @@ def _damage(why: str, task: TailTask, offset: int, **facts: object) -> CorruptSe
     )
 
 
-def _next_after_loss(task: TailTask, how: ReadSettings, at: int, problem: "_OutOfRange") -> int:
-    """Return where to go on; raises DataLoss unless the user reads what is left."""
+def _gone(task: TailTask, at: int, problem: "_OutOfRange") -> Gone:
+    """Return what a refused offset says: the log begins later, or ends before it, or is another topic's."""
+    start, end = problem.log_start_offset, task.end_offset
+    if start > at:
+        detail = f"the log start moved to {start} after the read was planned"
+        return Gone(at, min(start, end), EXPIRED_OR_DELETED, detail, problem.why, start)
+    if start < 0:
+        cause = TOPIC_DELETED if problem.is_topic_gone else LOST
+        return Gone(at, end, cause, problem.why, problem.why, start)
+    detail = "the leader's log ends below: an unclean election has shortened it since the read was planned"
+    return Gone(at, end, TRUNCATED, detail, problem.why, start)
+
+
+def _leave_out(task: TailTask, how: ReadSettings, gone: Gone) -> None:
+    """Raise DataLoss, or log it, as the options say."""
     loss = DataLoss(
-        problem.why, topic=task.topic, partition=task.partition, from_offset=at,
-        to_offset=task.end_offset, log_start=problem.log_start_offset,
+        gone.why, topic=task.topic, partition=task.partition, from_offset=gone.start_offset,
+        to_offset=task.end_offset, log_start=gone.log_start_offset,
     )  # fmt: skip
-    if how.fail_on_data_loss:
+    if is_refused(how.on_gap, fail_on_data_loss=how.fail_on_data_loss, cause=gone.cause):
         raise loss
-    _log.warning("%s", loss)
-    begins_later = problem.log_start_offset > at
-    return min(problem.log_start_offset, task.end_offset) if begins_later else task.end_offset
+    if is_reported(how.on_gap, gone.cause):
+        _log.warning("%s", loss)
 
 
 class _OutOfRange(Exception):
     """The leader does not have an offset. `log_start_offset` is -1 if it does not say what it has."""
 
-    def __init__(self, why: str, log_start_offset: int = -1) -> None:
+    def __init__(
+        self, why: str, log_start_offset: int = -1, *, is_topic_gone: bool = False
+    ) -> None:
         super().__init__(why)
         self.why, self.log_start_offset = why, log_start_offset
+        self.is_topic_gone = is_topic_gone
 
 
 class _Leader:
@@ -284,7 +356,8 @@ class _Leader:
     def _refuse_gone(self, is_gone: bool) -> None:
         self._gone = self._gone + 1 if is_gone else 0
         if self._gone >= _GONE_ANSWERS:
-            raise _OutOfRange("the topic is gone, or is another one of this name now")
+            why = "the topic is gone, or is another one of this name now"
+            raise _OutOfRange(why, is_topic_gone=True)
         if is_gone:
             raise KafkaError(Code.LEADER_NOT_AVAILABLE, f"topic {self._task.topic}")
 

@@ -78,8 +78,8 @@ def _remove(brokers: Brokers, name: str, lease: Lease) -> None:
 
 def _ended(brokers: Brokers, name: str) -> list[Lease]:
     """Return leases of anybody that ended long ago: nobody else removes them."""
-    settings = brokers.topic_settings(name)
-    leases = (parse_lease(text.strip()) for text in (settings.get(LEASES) or "").split(","))
+    settings = brokers.topic_settings({name}, {LEASES}).get(name, {})
+    leases = (parse_lease(text.strip()) for text in settings.get(LEASES, "").split(","))
     limit_ms = int(time.time() * 1000) - _ENDED_MS
     return [each for each in leases if each is not None and each.until_ms < limit_ms]
 

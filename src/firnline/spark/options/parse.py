@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from firnline.base.errors import ConfigError
 from firnline.base.units import GIB, INT32_MAX, INT64_MAX, KIB, MIB
+from firnline.spark.gaps.causes import FAIL, GAP_ACTIONS, ON_GAP
 from firnline.spark.options.brokers import READ_FROM, TIER, BrokerSettings, parse_brokers
 from firnline.spark.options.kafka import (
     ACTING,
@@ -50,6 +51,7 @@ KNOWN = (
     "startingOffsetsByTimestampStrategy",
     "includeHeaders",
     "failOnDataLoss",
+    ON_GAP,
     "minPartitions",
     "maxRecordsPerPartition",
     "maxTasks",
@@ -98,6 +100,9 @@ class Options(NamedTuple):
                if one is given, offsets are divided as in the official source, else bytes
     max_tasks  of a division of bytes
     notes      what the user is to be told about options that have no effect
+    on_gap     one of GAP_ACTIONS; None: `fail_on_data_loss` alone decides
+    reports_gaps
+               the table `gaps` is read: nothing that is missing is an error, each gap is a row
     """
 
     tier_uri: str
@@ -124,6 +129,13 @@ class Options(NamedTuple):
     brokers: BrokerSettings | None = None
     as_of: Cut | None = None
     notes: tuple[str, ...] = ()
+    on_gap: str | None = None
+    reports_gaps: bool = False
+
+    @property
+    def explains_gaps(self) -> bool:
+        """Whether the cause of each gap matters, also of those that compaction made."""
+        return self.reports_gaps or self.on_gap is not None
 
     @property
     def divides_offsets(self) -> bool:
@@ -182,7 +194,19 @@ def parse_options(given: Mapping[str, str], *, is_stream: bool = False) -> Optio
         brokers=brokers,
         as_of=as_of,
         notes=tuple(notes),
+        on_gap=_on_gap(options),
     )
+
+
+def _on_gap(options: Mapping[str, str]) -> str | None:
+    if ON_GAP.lower() not in options:
+        return None
+    chosen = _one_of(options, ON_GAP, GAP_ACTIONS)
+    if chosen == FAIL and not _flag(options, "failOnDataLoss", True):
+        raise ConfigError(
+            f"{ON_GAP}={FAIL} fails for each gap, and failOnDataLoss=false for none: leave out one"
+        )
+    return chosen
 
 
 def _as_of(options: Mapping[str, str]) -> Cut | None:
@@ -251,6 +275,11 @@ def _without_effect_in_streams(options: Mapping[str, str]) -> list[str]:
         raise ConfigError(
             f"a stream has no end: leave out {', '.join(ends or ['asOf'])}."
             " trigger(availableNow=True) ends with what there is"
+        )
+    if ON_GAP.lower() in options:
+        raise ConfigError(
+            f"{ON_GAP} is an option of batch reads: leave it out. What a stream does about gaps is said by"
+            " failOnDataLoss, and the table gaps explains them"
         )
     if "pushdown" in options and _flag(options, "pushdown", False):
         return ["pushdown has no effect in a stream: Spark hands its filters to batch reads only"]

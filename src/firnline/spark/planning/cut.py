@@ -13,6 +13,7 @@ from firnline.base.ids import Uuid, uuid_from_text, uuid_text
 from firnline.base.units import INT32_MAX, INT64_MAX
 from firnline.config.topic import Lease, parse_lease
 from firnline.formats.leader_epoch_checkpoint import Epochs
+from firnline.spark.gaps.causes import Missing
 
 _VERSION = 1
 _EXAMPLE = (
@@ -33,6 +34,7 @@ class Bounds(NamedTuple):
     end_offset: int
     log_start_offset: int
     leader_epoch: int
+    left_out: tuple[Missing, ...] = ()
 
 
 class TopicCut(NamedTuple):

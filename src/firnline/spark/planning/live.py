@@ -6,15 +6,16 @@ A few requests to each leader, for all of its partitions together. Source: Spark
 
 import logging
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from firnline.base.errors import ConfigError
-from firnline.base.ids import Uuid
+from firnline.base.ids import Uuid, uuid_text
 from firnline.formats.leader_epoch_checkpoint import Epochs
 from firnline.spark.brokers.cluster import Brokers, Found, Key, LiveTopic
+from firnline.spark.gaps.causes import TOPIC_DELETED, LeftOut, Missing, is_refused
 from firnline.spark.options.parse import EARLIEST, LATEST, ByTimestamp, OffsetSpecs, Options
-from firnline.spark.planning.bounds import Ends, place_of, resolve, within_ends
+from firnline.spark.planning.bounds import Ends, before_fork, place_of, resolve, within_ends
 from firnline.spark.planning.cut import Bounds, Cut, end_of_epoch
 from firnline.spark.planning.filters import Filters
 from firnline.spark.schema import DataLoss
@@ -33,13 +34,17 @@ class LivePartition(NamedTuple):
     bounds: Bounds
 
 
-def choose_live(brokers: Brokers, options: Options, filters: Filters) -> list[LivePartition]:
+def choose_live(
+    brokers: Brokers, options: Options, filters: Filters, left_out: Callable[[LeftOut], None]
+) -> list[LivePartition]:
     """Return the partitions that the options select and the filters take, by topic and number.
+
+    left_out  is called for each partition of a cut whose topic was deleted
 
     Raises ConfigError for a topic that does not exist, and for offsets that do not name exactly the
     partitions; DataLoss for offsets that are gone.
     """
-    topics = live_topics(brokers, options)
+    topics = live_topics(brokers, options, left_out)
     chosen = [
         (topic.name, partition)
         for topic in topics.values()
@@ -56,7 +61,9 @@ def choose_live(brokers: Brokers, options: Options, filters: Filters) -> list[Li
     return [LivePartition(t, topics[t].topic_id, p, bounds[t, p]) for t, p in keys]
 
 
-def live_topics(brokers: Brokers, options: Options) -> dict[str, LiveTopic]:
+def live_topics(
+    brokers: Brokers, options: Options, left_out: Callable[[LeftOut], None] = lambda _: None
+) -> dict[str, LiveTopic]:
     """Return the topics that the options select and that exist now, by name. Errors: see `choose_live`."""
     if options.pattern is not None:
         pattern = re.compile(options.pattern)
@@ -67,12 +74,16 @@ def live_topics(brokers: Brokers, options: Options) -> dict[str, LiveTopic]:
         topics = brokers.topics(list(dict.fromkeys(names)))
     if options.as_of is not None:
         topics = {
-            name: topics[name] for name in topics if _is_of(options, options.as_of, topics[name])
+            name: topics[name]
+            for name in topics
+            if _is_of(options, options.as_of, topics[name], left_out)
         }
     return topics
 
 
-def _is_of(options: Options, cut: Cut, topic: LiveTopic) -> bool:
+def _is_of(
+    options: Options, cut: Cut, topic: LiveTopic, left_out: Callable[[LeftOut], None]
+) -> bool:
     """Whether the cut has this topic, and not a former one of its name."""
     known = cut.topics.get(topic.name)
     if known is None:
@@ -84,9 +95,20 @@ def _is_of(options: Options, cut: Cut, topic: LiveTopic) -> bool:
     problem = DataLoss(
         "the topic of the cut was deleted; another one has its name", topic=topic.name
     )
-    if options.fail_on_data_loss:
+    refused = is_refused(
+        options.on_gap, fail_on_data_loss=options.fail_on_data_loss, cause=TOPIC_DELETED
+    )
+    if refused and not options.reports_gaps:
         raise problem
-    _log.warning("%s", problem)
+    if not options.explains_gaps:
+        _log.warning("%s", problem)
+    detail = (
+        f"the topic id {uuid_text(known.topic_id)} of the cut is gone; another topic has its name"
+    )
+    for partition, bounds in known.partitions.items():
+        if options.assigned is None or partition in options.assigned[topic.name]:
+            gone = Missing(bounds.start_offset, bounds.end_offset, TOPIC_DELETED, detail)
+            left_out(LeftOut(topic.name, known.topic_id, partition, (gone,)))
     return False
 
 
@@ -120,13 +142,19 @@ def _bounds(brokers: Brokers, options: Options, keys: Sequence[Key]) -> dict[Key
         return brokers.offsets(wishes, read_committed=options.read_committed)
 
     starts, latest = ask(dict.fromkeys(keys, EARLIEST)), ask(dict.fromkeys(keys, LATEST))
+    written: Mapping[Key, Found] = {}
+    if options.explains_gaps and options.read_committed:
+        written = brokers.offsets(dict.fromkeys(keys, LATEST), read_committed=False)
     ends = {
-        key: Ends(*key, starts[key].offset, max(starts[key].offset, latest[key].offset), _CLUSTER)
+        key: Ends(
+            *key, starts[key].offset, max(starts[key].offset, latest[key].offset), _CLUSTER,
+            written[key].offset if key in written else None,
+        )
         for key in keys
-    }
+    }  # fmt: skip
     if options.as_of is not None:
         cut = {(t, p): options.as_of.topics[t].partitions[p] for t, p in keys}
-        _check_history(brokers, cut)
+        cut |= _replaced(brokers, options, cut)
         return {key: within_ends(options, cut[key], ends[key]) for key in keys}
     asked = [
         _at_times(brokers, options, places, keys) for places in (options.starting, options.ending)
@@ -156,29 +184,21 @@ def _at_times(
     return {(key, time_ms): found[key].offset for key, time_ms in wishes.items()}
 
 
-def _check_history(brokers: Brokers, cut: Mapping[Key, Bounds]) -> None:
-    """Raise DataLoss if an unclean election has replaced records of a cut.
+def _replaced(brokers: Brokers, options: Options, cut: Mapping[Key, Bounds]) -> dict[Key, Bounds]:
+    """Return what is left of those partitions of a cut of which an unclean election has replaced records.
 
-    Then the last epoch of the cut ends below the end of the cut.
+    Then the last epoch of the cut ends below the end of the cut. Raises DataLoss as `before_fork`.
     """
     epochs = {
         key: bounds.leader_epoch
         for key, bounds in cut.items()
         if bounds.leader_epoch >= 0 and bounds.end_offset > bounds.start_offset
     }
-    for key, found in brokers.epoch_ends(epochs).items():
-        if found.offset < cut[key].end_offset:
-            raise replaced(*key, max(found.offset, 0))
-
-
-def replaced(topic: str, partition: int, from_offset: int) -> DataLoss:
-    """Return the error for a cut whose records from an offset on are no longer the partition's."""
-    return DataLoss(
-        "an unclean election has replaced records of the cut",
-        topic=topic,
-        partition=partition,
-        from_offset=from_offset,
-    )
+    return {
+        key: before_fork(options, cut[key], *key, max(found.offset, 0))
+        for key, found in brokers.epoch_ends(epochs).items()
+        if found.offset < cut[key].end_offset
+    }
 
 
 def differing(brokers: Brokers, tiers: Mapping[Key, tuple[Epochs, int]]) -> dict[Key, int]:

@@ -166,7 +166,8 @@ class Task(NamedTuple):
 class TailTask(NamedTuple):
     """What one Spark task reads from the leader of a partition: offsets [start, end).
 
-    leader_epoch  the one that the leader had when the read was planned; -1: unknown
+    leader_epoch    the one that the leader had when the read was planned; -1: unknown
+    cleanup_policy  of the topic, if the read is to tell compaction from loss; empty: unknown
     """
 
     topic: str
@@ -175,6 +176,7 @@ class TailTask(NamedTuple):
     start_offset: int
     end_offset: int
     leader_epoch: int
+    cleanup_policy: str = ""
 
     @property
     def source(self) -> str:

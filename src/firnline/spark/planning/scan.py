@@ -20,11 +20,21 @@ from firnline.base.units import INT64_MAX
 from firnline.formats.leader_epoch_checkpoint import Epochs
 from firnline.formats.transaction_index import AbortedTxn
 from firnline.records.batch import HEADER_BYTES, parse_header
-from firnline.spark.brokers.cluster import Brokers, Key
+from firnline.spark.brokers.cluster import CLEANUP_POLICY, Brokers, Key
+from firnline.spark.gaps.causes import LOST, NOT_IN_TIER, LeftOut, Missing
+from firnline.spark.gaps.expired import ExpiredTask, plan_expired
+from firnline.spark.gaps.explain import report
 from firnline.spark.integrity import load_optional
 from firnline.spark.options.brokers import AUTO
 from firnline.spark.options.parse import EARLIEST, Options
-from firnline.spark.planning.bounds import Ends, lose, place_of, resolve, within_ends
+from firnline.spark.planning.bounds import (
+    Ends,
+    before_fork,
+    lose,
+    place_of,
+    resolve,
+    within_ends,
+)
 from firnline.spark.planning.calls import Calls
 from firnline.spark.planning.catalogs import (
     PartitionRows,
@@ -41,7 +51,7 @@ from firnline.spark.planning.filters import (
     within,
     without,
 )
-from firnline.spark.planning.live import choose_live, differing, replaced
+from firnline.spark.planning.live import choose_live, differing
 from firnline.spark.planning.plan import (
     Gap,
     Load,
@@ -80,10 +90,16 @@ _log = logging.getLogger(__name__)
 
 
 class Plan(NamedTuple):
-    """The tasks of one batch read, empty if there is nothing to read, and the offsets that they give."""
+    """The tasks of one batch read, empty if there is nothing to read, and the offsets that they give.
+
+    left_out  what was asked for and is in no task
+    expired   how the table `gaps` finds out why offsets are below a log start, if brokers can tell
+    """
 
     tasks: list[Task | TailTask]
     cut: Cut
+    left_out: tuple[LeftOut, ...] = ()
+    expired: tuple[ExpiredTask, ...] = ()
 
 
 def plan_read(
@@ -111,7 +127,11 @@ def plan_read(
         else:
             with Brokers(options.brokers) as brokers:
                 shares = scan.live_shares(brokers)
-        return Plan(scan.tasks(shares), scan.cut())
+                if options.reports_gaps:
+                    left_out, expired = plan_expired(brokers, scan.left_out())
+                    return Plan(scan.tasks(shares), scan.cut(), left_out, expired)
+        report(options, scan.left_out())
+        return Plan(scan.tasks(shares), scan.cut(), scan.left_out())
 
 
 def tasks_for_cores() -> int:
@@ -154,6 +174,9 @@ class _Scan:
         self.tiers: dict[Key, tuple[Epochs, int]] = {}
         self._searches = Semaphore(_SEARCHES_AT_ONCE)
         self._bounds: dict[tuple[CatalogTopic, int], Bounds] = {}
+        self._lost: dict[tuple[CatalogTopic, int], tuple[Missing, ...]] = {}
+        self._gone: list[LeftOut] = []
+        self.policies: dict[str, str] = {}
 
     @property
     def store(self) -> ObjectStore:
@@ -167,6 +190,15 @@ class _Scan:
             cut = topics.setdefault(topic.topic, TopicCut(topic.topic_id, {}))
             topics[topic.topic] = cut._replace(partitions={**cut.partitions, partition: bounds})
         return Cut(topics, self.options.read_committed)
+
+    def left_out(self) -> tuple[LeftOut, ...]:
+        """Return what of the requested offsets no task reads, by partition."""
+        found = [*self._gone]
+        for (topic, partition), bounds in self._bounds.items():
+            missing = (*bounds.left_out, *self._lost.get((topic, partition), ()))
+            if missing:
+                found.append(LeftOut(topic.topic, topic.topic_id, partition, missing))
+        return tuple(found)
 
     def shares(self, places: Sequence[Place]) -> list[Share]:
         """Return what is to be read of each partition, without those of which nothing is."""
@@ -197,7 +229,13 @@ class _Scan:
         return list(found.values())
 
     def _live_places(self, brokers: Brokers) -> list[Place]:
-        live = choose_live(brokers, self.options, self.filters)
+        live = choose_live(brokers, self.options, self.filters, self._gone.append)
+        if self.options.explains_gaps:
+            settings = brokers.topic_settings({one.topic for one in live})
+            self.policies = {
+                topic: each.get(CLEANUP_POLICY, "").replace(" ", "")
+                for topic, each in settings.items()
+            }
         topics = {
             one.topic_id: CatalogTopic(one.topic_id, one.topic, 0, is_deleted=False) for one in live
         }
@@ -235,11 +273,13 @@ class _Scan:
         return Share(
             topic.topic, topic.topic_id, place.partition, (), offsets, AbortedByOffset(()),
             tail=offsets, leader_epoch=bounds.leader_epoch,
+            cleanup_policy=self.policies.get(topic.topic, ""),
         )  # fmt: skip
 
-    def note(self, place: Place, bounds: Bounds) -> None:
-        """Keep the bounds of a partition for the cut."""
+    def note(self, place: Place, bounds: Bounds, lost: tuple[Missing, ...] = ()) -> None:
+        """Keep the bounds of a partition for the cut, and the offsets inside that nobody has."""
         self._bounds[place.topic, place.partition] = bounds
+        self._lost[place.topic, place.partition] = lost
 
     def tasks(self, shares: Sequence[Share]) -> list[Task | TailTask]:
         """Divide all that is to be read: offsets if the user asks for that, and then bytes."""
@@ -273,7 +313,7 @@ class _Scan:
             return pieces_of(
                 one,
                 split_bytes=split_bytes,
-                load_index=load_index,
+                load_index=_no_index if self._reads_complete(one) else load_index,
                 confirms=self.confirms,
                 offsets=share.offsets,
                 times_ms=self.filters.times_ms,
@@ -288,7 +328,7 @@ class _Scan:
             (share, one)
             for share in shares
             for one in share.ranges
-            if needs_index(one, split_bytes=split_bytes)
+            if needs_index(one, split_bytes=split_bytes) and not self._reads_complete(one)
         )
         # Neighbours may be parts of the same segment.
         by_segment = [list(parts) for _, parts in groupby(waiting, lambda p: p[1].segment.stem)]
@@ -297,8 +337,17 @@ class _Scan:
             found: list[Piece] = []
             for one in share.ranges:
                 by_index = needs_index(one, split_bytes=split_bytes)
+                by_index &= not self._reads_complete(one)
                 found += next(indexed) if by_index else cut(share, one, self.load_index)
             yield found
+
+    def _reads_complete(self, one: Range) -> bool:
+        """Whether one task has to see the complete segment, unless its row names splits.
+
+        An index says where batches end, and not whether offsets are missing before the next one begins.
+        """
+        is_unsure = self.options.on_gap is not None and one.segment.fingerprint is None
+        return self.options.reports_gaps or is_unsure
 
     def load_index(self, segment: Segment) -> OffsetIndex | None:
         """Return the segment's offset index; None if there is none that can be trusted (T58)."""
@@ -373,8 +422,8 @@ class _Partition:
             return None
         ranges, missing = self._ranges(offsets, self._tier_end())
         if self.place.bounds is None:
-            for start, end in missing:
-                self._lose(start, end)
+            lost = tuple(self._lost_inside(start, end) for start, end in missing)
+            self.scan.note(self.place, bounds, lost)
             missing = ()
         elif ranges:
             where = head.topic, head.partition
@@ -393,6 +442,7 @@ class _Partition:
             self._unfinished() if needs_states and self.place.bounds is None else (),
             missing,
             bounds.leader_epoch,
+            self.scan.policies.get(head.topic, ""),
         )
 
     def _bounds(self) -> Bounds:
@@ -409,8 +459,8 @@ class _Partition:
                 return live
             # Retention went on since the leader was asked.
             return live._replace(start_offset=min(start, live.end_offset), log_start_offset=start)
-        end = max(self._end(), start)
-        ends = Ends(head.topic, head.partition, start, end, "the tier")
+        ends = self._ends()
+        end = ends.end_offset
         if options.as_of is None:
             epoch = epoch_at(head.epochs, end - 1)
             return resolve(
@@ -419,8 +469,27 @@ class _Partition:
         cut = options.as_of.topics[head.topic].partitions[head.partition]
         fork = end_of_epoch(head.epochs, cut.leader_epoch)
         if cut.leader_epoch >= 0 and fork < cut.end_offset:
-            raise replaced(head.topic, head.partition, fork)
+            cut = before_fork(options, cut, head.topic, head.partition, fork)
         return within_ends(options, cut, ends)
+
+    def _ends(self) -> Ends:
+        """Return what there is in the tier."""
+        head, options = self.head, self.options
+        end = max(self._end(), head.log_start_offset)
+        written = end
+        if options.explains_gaps and options.read_committed:
+            written = max(self.rows.end_offset(), end)
+        if self.place.head is None:
+            detail = "nothing of this partition is in the tier"
+        else:
+            detail = (
+                "the tier ends at {end}; its catalog was written when the log ended at"
+                f" {head.log_end_offset}"
+            )
+        return Ends(
+            head.topic, head.partition, head.log_start_offset, end, "the tier", written,
+            (NOT_IN_TIER, detail),
+        )  # fmt: skip
 
     def _tier_end(self) -> int:
         """Return up to which offset records come from the tier, exclusive.
@@ -541,13 +610,23 @@ class _Partition:
             first = ranges[0].start_offset if ranges else first
         return (OpenTxn(first),)
 
-    def _lose(self, start_offset: int, end_offset: int) -> None:
+    def _lost_inside(self, start_offset: int, end_offset: int) -> Missing:
+        """Return offsets that the tier should have; raise or log as the options say."""
         head = self.head
         ends = Ends(
             head.topic, head.partition, head.log_start_offset, head.log_end_offset, "the tier"
         )
         why = "offsets are in no segment of the tier"
-        lose(self.options, why, ends, from_offset=start_offset, to_offset=end_offset)
+        lose(self.options, LOST, why, ends, from_offset=start_offset, to_offset=end_offset)
+        detail = (
+            f"in no segment of the tier that is of the partition's history, between its log start"
+            f" {head.log_start_offset} and {self.rows.end_offset()}, where the tier ends"
+        )
+        return Missing(start_offset, end_offset, LOST, detail)
+
+
+def _no_index(_segment: Segment) -> OffsetIndex | None:
+    return None
 
 
 def _may_have(segment: Segment, times_ms: Spans) -> bool:

@@ -26,6 +26,7 @@ class Share(NamedTuple):
     unfinished  transactions without an outcome, by first offset
     tail        offsets that the tier does not have, and that the partition's leader is asked for
     leader_epoch  the leader's when the read was planned
+    cleanup_policy  of the topic; empty if nobody was asked
     """
 
     topic: str
@@ -37,6 +38,7 @@ class Share(NamedTuple):
     unfinished: tuple[OpenTxn, ...] = ()
     tail: Spans = ()
     leader_epoch: int = -1
+    cleanup_policy: str = ""
 
     @property
     def span(self) -> tuple[int, int]:
@@ -49,7 +51,8 @@ class Share(NamedTuple):
     def tail_tasks(self) -> list[TailTask]:
         """Return the tasks that ask the leader."""
         where = self.topic, self.topic_id, self.partition
-        return [TailTask(*where, start, end, self.leader_epoch) for start, end in self.tail]
+        how = self.leader_epoch, self.cleanup_policy
+        return [TailTask(*where, start, end, *how) for start, end in self.tail]
 
     def task(self, pieces: tuple[Piece, ...]) -> Task:
         """Return the task that reads some pieces, with the transactions of their offsets only."""

@@ -10,6 +10,7 @@ import pyarrow as pa
 from firnline.spark.options.tier import TIER_URI
 
 RECORDS = "records"  # the records of topics: no system table
+GAPS = "gaps"  # what a read of records does not give; it has the options of such a read
 TABLE, LOG_DIRS, AS_OF_OFFSET = "table", "log.dirs", "asOfOffset"
 # Values of `source`.
 TIER, METADATA = "tier", "metadata"
@@ -171,5 +172,20 @@ TABLES: dict[str, Table] = {
             "file": _TEXT,
         },
         (LOG_DIRS,),
+    ),
+    GAPS: Table(
+        {
+            **_PARTITION,
+            "start_offset": _LONG,
+            "end_offset": _LONG,
+            "offsets": _LONG,
+            "cause": _TEXT,
+            "is_loss": _BOOL,
+            "segment_id": _TEXT,
+            "leader_epoch": _INT,
+            "producer_id": _LONG,
+            "detail": _TEXT,
+        },
+        (),
     ),
 }

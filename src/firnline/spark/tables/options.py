@@ -10,7 +10,7 @@ from typing import NamedTuple
 from firnline.base.errors import ConfigError
 from firnline.base.units import INT64_MAX
 from firnline.spark.options.tier import STORE_PREFIX, TIER_URI, parse_tier, refuse_relative
-from firnline.spark.tables.columns import AS_OF_OFFSET, LOG_DIRS, RECORDS, TABLE, TABLES
+from firnline.spark.tables.columns import AS_OF_OFFSET, GAPS, LOG_DIRS, RECORDS, TABLE, TABLES
 from firnline.stores.registry import URI_FORMS
 
 
@@ -31,6 +31,11 @@ class TableOptions(NamedTuple):
 def is_table(given: Mapping[str, str]) -> bool:
     """Whether the options ask for a system table, and not for records. ConfigError for an unknown table."""
     return _table(given) != RECORDS
+
+
+def is_gaps(given: Mapping[str, str]) -> bool:
+    """Whether the options ask for the table `gaps`, which has options of its own: `gaps.options`."""
+    return _table(given) == GAPS
 
 
 def parse_table_options(given: Mapping[str, str]) -> TableOptions:

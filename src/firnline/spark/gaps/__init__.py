@@ -1,0 +1,1 @@
+"""Which offsets a read does not give, and why: the table `gaps` and the option `onGap`. SPARK."""
