@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from crc32c import crc32c
 
+from firnline.base.native import native
 from firnline.base.ports import Buffer
 from firnline.formats.transaction_index import AbortedTxn
 from firnline.records.batch import (
@@ -84,6 +85,14 @@ def find_frames(data: Buffer, *, source: str = "segment", position: int = 0) -> 
     position  where `data` begins in its segment, in bytes; for errors.
     Raises CorruptSegment for an impossible length and for batches of magic 0 and 1.
     """
+    found = None if native is None else native.find_batches(data)
+    if found is None:  # or the bytes are no batches: say which
+        return _find_frames_python(data, source, position)
+    table = np.frombuffer(found[0], dtype=np.int64)
+    return Frames(table[:-1], table[1:], np.frombuffer(found[1], dtype=HEADER_DTYPE))
+
+
+def _find_frames_python(data: Buffer, source: str, position: int) -> Frames:
     begins: list[int] = []
     at, end = 0, len(data)
     unpack = _LENGTH.unpack_from

@@ -44,6 +44,7 @@ LOG_APPEND_TIME = 1
 # Spark's timestamps are microseconds in 64 bits; a millisecond value beyond this does not fit.
 TIMESTAMP_MS_MAX = INT64_MAX // 1000
 CHUNK_BYTES = 2 * MIB
+AUTO, NUMPY, PYTHON = DECODERS = ("auto", "numpy", "python")  # values of `decoder`
 
 
 class CorruptSegment(StorageError):
@@ -62,7 +63,7 @@ class ReadSettings(NamedTuple):
     window_bytes: int = 4 * MIB
     verify_crc: bool = True
     fail_on_data_loss: bool = True
-    decoder: str = "auto"
+    decoder: str = AUTO
     keeps_aborted: bool = False
 
 
@@ -82,6 +83,7 @@ class Wanted(NamedTuple):
     source        the name of the segment, for errors.
     segment_id    the id of the segment as text; None: from a broker.
     read_from     TIER or BROKER.
+    decoder       one of DECODERS; all give the same.
     """
 
     topic: str
@@ -97,6 +99,7 @@ class Wanted(NamedTuple):
     unfinished: tuple[OpenTxn, ...] = ()
     keeps_aborted: bool = False
     read_from: str = TIER
+    decoder: str = AUTO
 
 
 def arrow_schema(columns: tuple[str, ...]) -> pa.Schema:

@@ -22,7 +22,8 @@ from firnline.records.batch import (
 )
 from firnline.records.build import NewRecord, build_batch
 from firnline.records.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD, compress
-from firnline.spark import decode, decode_python, starts
+from firnline.spark import decode, decode_python
+from firnline.spark.decoding import starts
 from firnline.spark.bodies import open_body
 from firnline.spark.schema import (
     ALL_COLUMNS,

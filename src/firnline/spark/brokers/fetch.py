@@ -21,8 +21,8 @@ from firnline.client.wire import refuse
 from firnline.formats.transaction_index import AbortedTxn
 from firnline.protocol.messages.k01_fetch import FetchPartition, FetchRequest, FetchTopic
 from firnline.records.batch import CONTROL_MASK
-from firnline.spark import decode, decode_python
 from firnline.spark.brokers.cluster import PASSING, NoAnswer
+from firnline.spark.decode import decode_frames
 from firnline.spark.frames import Frames, check_crcs, find_frames
 from firnline.spark.options.brokers import BrokerSettings
 from firnline.spark.planning.plan import TailTask
@@ -90,14 +90,11 @@ def _rows(
         unfinished=(OpenTxn(stable),) if stable >= 0 else (),
         keeps_aborted=how.keeps_aborted,
         read_from=BROKER,
+        decoder=how.decoder,
     )
     if how.verify_crc:
         check_crcs(fetched.data, frames, wanted)
-    if how.decoder == "python":
-        complete = fetched.data[: int(frames.ends[-1])]
-        yield from decode_python.decode(complete, wanted)
-    else:
-        yield from decode.decode_frames(fetched.data, frames, wanted)
+    yield from decode_frames(fetched.data, frames, wanted)
 
 
 def aborted_ranges(aborted: Sequence[tuple[int, int]], frames: Frames) -> tuple[AbortedTxn, ...]:

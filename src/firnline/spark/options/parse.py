@@ -25,7 +25,7 @@ from firnline.spark.options.kafka import (
 )
 from firnline.spark.options.triggers import MAX_BYTES, MAX_DELAY, MAX_OFFSETS, MIN_OFFSETS, number
 from firnline.spark.planning.cut import ISOLATION, Cut, parse_cut
-from firnline.spark.schema import CHUNK_BYTES
+from firnline.spark.schema import AUTO, CHUNK_BYTES, DECODERS
 from firnline.stores.registry import URI_FORMS
 
 EARLIEST, LATEST = -2, -1
@@ -119,7 +119,7 @@ class Options(NamedTuple):
     chunk_bytes: int = CHUNK_BYTES
     window_bytes: int = 4 * MIB
     verify_crc: bool = True
-    decoder: str = "auto"
+    decoder: str = AUTO
     store_settings: Mapping[str, str] = {}
     read_from: str = TIER
     brokers: BrokerSettings | None = None
@@ -177,7 +177,7 @@ def parse_options(given: Mapping[str, str], *, is_stream: bool = False) -> Optio
         chunk_bytes=_size(options, "chunkBytes", CHUNK_BYTES, most=GIB),
         window_bytes=_size(options, "windowBytes", 4 * MIB, most=GIB),
         verify_crc=_flag(options, "verifyCrc", _flag(options, CHECK_CRCS, True)),
-        decoder=_one_of(options, "decoder", ("auto", "numpy", "python")),
+        decoder=_one_of(options, "decoder", DECODERS),
         store_settings={
             name.removeprefix(STORE_PREFIX): value
             for name, value in options.items()
