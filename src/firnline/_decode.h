@@ -49,6 +49,33 @@ static PyObject *find_batches(PyObject *module, PyObject *data) {
     return found;
 }
 
+/* first_wrong_crc(data, begins, ends, heads): the number of the first batch whose CRC is not what its header states, -1
+ * without one; None where the processor has no instruction for it, and the crc32c package is faster. */
+static PyObject *first_wrong_crc(PyObject *module, PyObject *const *args, Py_ssize_t count) {
+    (void)module;
+    Py_buffer data, of[3];
+    int held = 0;
+    if (count != 4) return PyErr_Format(PyExc_TypeError, "first_wrong_crc(data, begins, ends, heads)");
+    if (!HAS_OWN_CRC) Py_RETURN_NONE;
+    if (PyObject_GetBuffer(args[0], &data, PyBUF_SIMPLE)) return NULL;
+    while (held < 3 && !PyObject_GetBuffer(args[held + 1], &of[held], PyBUF_SIMPLE)) held++;
+    int64_t found = -1, batches = held == 3 ? of[0].len / 8 : 0;
+    int is_right = held == 3 && of[1].len == of[0].len && of[2].len / HEADER_BYTES >= batches;
+    if (held == 3 && !is_right) PyErr_SetString(PyExc_ValueError, "a begin, an end and a header for each batch");
+    Py_BEGIN_ALLOW_THREADS
+    for (int64_t i = 0; is_right && found < 0 && i < batches; i++) {
+        int64_t begin = ((const int64_t *)of[0].buf)[i], end = ((const int64_t *)of[1].buf)[i];
+        const uint8_t *at = (const uint8_t *)data.buf + begin, *head = (const uint8_t *)of[2].buf + i * HEADER_BYTES;
+        is_right = begin >= 0 && end <= data.len && begin <= end - HEADER_BYTES;
+        if (is_right && any_crc_on(0, at + CRC_START, (size_t)(end - begin - CRC_START)) != be32(head + 17)) found = i;
+    }
+    Py_END_ALLOW_THREADS
+    if (held == 3 && !is_right && !PyErr_Occurred()) PyErr_SetString(PyExc_ValueError, "a batch is outside the data");
+    while (held--) PyBuffer_Release(&of[held]);
+    PyBuffer_Release(&data);
+    return is_right ? PyLong_FromLongLong(found) : NULL;
+}
+
 /* ---- records ---------------------------------------------------------------------------------- */
 
 /* spark/decoding/native_records.py: which fields are laid out. To reach a field, those before it are read, too. */
@@ -232,7 +259,7 @@ static int read_all(struct scan *s) {
 static int count_records(struct scan *s) {
     const int64_t *begins = s->begins.buf, *ends = s->ends.buf;
     s->batches = s->begins.len / 8;
-    int is_right = s->body.len <= INT32_MAX && s->begins.len % 8 == 0 && s->ends.len == s->begins.len
+    int is_right = s->body.len <= (int64_t)INT32_MAX + HEADER_BYTES && s->begins.len % 8 == 0 && s->ends.len == s->begins.len
         && s->heads.len / HEADER_BYTES == s->batches && s->heads.len % HEADER_BYTES == 0 && s->batches <= INT32_MAX;
     int64_t before = 0, can_hold = 1;
     for (int64_t i = 0; is_right && i < s->batches; i++) {

@@ -893,6 +893,7 @@ static PyMethodDef methods[] = {
     {"decode_records", (PyCFunction)(void (*)(void))decode_records, METH_FASTCALL, "See spark/decoding/native_records.py."},
     {"filter_batches", (PyCFunction)(void (*)(void))filter_batches, METH_FASTCALL, "See log/compaction/walk.py."},
     {"filter_body", (PyCFunction)(void (*)(void))filter_body, METH_FASTCALL, "See log/compaction/cleaner.py."},
+    {"first_wrong_crc", (PyCFunction)(void (*)(void))first_wrong_crc, METH_FASTCALL, "See spark/frames.py."},
     {"find_batches", find_batches, METH_O, "See spark/frames.py."},
     {"map_batches", (PyCFunction)(void (*)(void))map_batches, METH_FASTCALL, "See log/compaction/walk.py."},
     {"map_body", (PyCFunction)(void (*)(void))map_body, METH_FASTCALL, "See log/compaction/cleaner.py."},

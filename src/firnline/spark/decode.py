@@ -1,7 +1,7 @@
 """Decode segment bytes to Arrow RecordBatches, without a Python object per record. SPARK.
 
-Batches are decompressed in groups, and compiled code lays out the records of a group, or numpy does where there
-is none (`decoding`). Batches whose headers say all that is wanted are not opened. When a check fails, the
+Batches are decompressed in groups. Compiled code lays out the records of a group, or numpy where there is no
+such code (`decoding`). Batches whose headers say all that is wanted are not opened. When a check fails, the
 reference implementation reads the group again and names the bad record. Source: spark section 2.
 """
 

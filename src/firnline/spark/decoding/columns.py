@@ -113,9 +113,7 @@ def _kept(value: str | int | None, kind: pa.DataType, count: int) -> pa.Array:
     return pa.repeat(pa.scalar(value, kind), count)
 
 
-def _batch_column(
-    name: str, offset: Ints, batch: Ints, frames: Frames, wanted: Wanted
-) -> pa.Array:
+def _batch_column(name: str, offset: Ints, batch: Ints, frames: Frames, wanted: Wanted) -> pa.Array:
     """Build a column from the headers of the batches."""
     if name == "transaction":
         states, is_none = transaction_states(frames, wanted)

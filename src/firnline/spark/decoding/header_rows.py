@@ -56,12 +56,16 @@ def decode_headers(frames: Frames, wanted: Wanted) -> Iterator[pa.RecordBatch]:
     ends = np.cumsum(counts)
     shift = first - (ends - counts)
     numbered = needs_numbers(wanted.columns, frames)
+    times_ms = frames.column("max_timestamp")
+    is_plain = not numbered and "timestamp" not in wanted.columns and (shift == shift[0]).all()
     for begin in range(0, int(ends[-1]), ROWS_MAX):
         row = np.arange(begin, min(begin + ROWS_MAX, int(ends[-1])))
+        if is_plain:  # the usual case: all that is asked for is one run of offsets
+            yield record_batch(Rows(row + shift[0], None, {}), frames, wanted)
+            continue
         batch = np.searchsorted(ends, row, side="right")
         fields = {}
         if "timestamp" in wanted.columns:
-            micros = frames.column("max_timestamp")[batch] * 1000
-            fields["timestamp"] = timestamps(pa.array(micros))
+            fields["timestamp"] = timestamps(pa.array(times_ms[batch] * 1000))
         rows = Rows(row + shift[batch], batch if numbered else None, fields)
         yield record_batch(rows, frames, wanted)

@@ -56,7 +56,7 @@ class _Fields(NamedTuple):
 def read_rows(
     group: Group, columns: tuple[str, ...], start_offset: int, end_offset: int, *, numbered: bool
 ) -> Rows:
-    """Return the records with offsets in [start_offset, end_offset), and those of their fields that are wanted.
+    """Return the records with offsets in [start_offset, end_offset), and the wanted ones of their fields.
 
     numbered  whether to return the number of each record's batch.
     The headers of the batches state some records, and no more than there are bytes for. Raises Corrupt or
