@@ -44,7 +44,7 @@ from firnline.stores.port import ObjectStore
 from tests.peers import kafka, spark_kafka
 from tests.spark.written_tier import T0, WrittenPartition
 
-BYTES = 160_000_000  # of a topic, not compressed
+BYTES = 480_000_000  # of a topic, not compressed
 PARTITIONS = 4  # so many tasks for each source: the connector makes one for each partition
 BATCH_BYTES = 16 * KIB
 RECORD_OVERHEAD_BYTES = 60  # key, two headers, lengths
@@ -273,7 +273,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--values", type=int, nargs="*", default=list(CONNECTOR_BARS))
     parser.add_argument("--codecs", nargs="*", default=[NAMES[each] for each in (NONE, LZ4, ZSTD)])
-    parser.add_argument("--records", type=int, help="of a topic; by default 160 MB of them")
+    parser.add_argument("--records", type=int, help="of a topic; by default 480 MB of them")
     parser.add_argument("--rounds", type=int, default=5)
     asked = parser.parse_args()
     with ExitStack() as stack:
