@@ -44,6 +44,7 @@ LOG_APPEND_TIME = 1
 # Spark's timestamps are microseconds in 64 bits; a millisecond value beyond this does not fit.
 TIMESTAMP_MS_MAX = INT64_MAX // 1000
 CHUNK_BYTES = 2 * MIB
+SPLIT_BYTES = 128 * MIB  # as for Spark's own files: a task costs some 40 ms (decision 0047)
 AUTO, NUMPY, PYTHON = DECODERS = ("auto", "numpy", "python")  # values of `decoder`
 
 

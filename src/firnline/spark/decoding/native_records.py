@@ -31,11 +31,13 @@ def read_rows(
     )  # fmt: skip
     if answer is None:
         raise Corrupt("records that are not what their batches say")
-    rows, offsets, times, numbers, keys, values, header_ends, has_some, headless, *pairs = answer
+    rows, offsets, times, numbers, keys, values, header_ends, has_some, header_nulls, *pairs = (
+        answer
+    )
     found: dict[str, pa.Array] = {}
     if times is not None:
-        whole = pa.Array.from_buffers(pa.int64(), rows, [None, pa.py_buffer(times)])
-        found["timestamp"] = timestamps(whole)
+        micros = pa.Array.from_buffers(pa.int64(), rows, [None, pa.py_buffer(times)])
+        found["timestamp"] = timestamps(micros)
     if keys is not None:
         found["key"] = _binary(rows, keys)
     if values is not None:
@@ -45,8 +47,8 @@ def read_rows(
         found["headers"] = pa.Array.from_buffers(
             arrow_schema(("headers",)).field(0).type,
             rows,
-            [pa.py_buffer(has_some) if headless else None, pa.py_buffer(header_ends)],
-            null_count=headless,
+            [pa.py_buffer(has_some) if header_nulls else None, pa.py_buffer(header_ends)],
+            null_count=header_nulls,
             children=[header_pairs(*(_binary(int(ends[-1]), each) for each in pairs))],
         )
     batch = None if numbers is None else np.frombuffer(numbers, dtype=np.int32, count=rows)

@@ -25,7 +25,7 @@ from firnline.spark.options.kafka import (
 )
 from firnline.spark.options.triggers import MAX_BYTES, MAX_DELAY, MAX_OFFSETS, MIN_OFFSETS, number
 from firnline.spark.planning.cut import ISOLATION, Cut, parse_cut
-from firnline.spark.schema import AUTO, CHUNK_BYTES, DECODERS
+from firnline.spark.schema import AUTO, CHUNK_BYTES, DECODERS, SPLIT_BYTES
 from firnline.stores.registry import URI_FORMS
 
 EARLIEST, LATEST = -2, -1
@@ -115,7 +115,7 @@ class Options(NamedTuple):
     max_tasks: int = TASKS_MAX
     takes_filters: bool = False
     read_committed: bool = False
-    split_bytes: int = 64 * MIB
+    split_bytes: int = SPLIT_BYTES
     chunk_bytes: int = CHUNK_BYTES
     window_bytes: int = 4 * MIB
     verify_crc: bool = True
@@ -173,7 +173,7 @@ def parse_options(given: Mapping[str, str], *, is_stream: bool = False) -> Optio
         max_tasks=_count(options, "maxTasks") or TASKS_MAX,
         takes_filters=_flag(options, "pushdown", False) and not is_stream,
         read_committed=_reads_committed(options, as_of),
-        split_bytes=_size(options, "splitBytes", 64 * MIB),
+        split_bytes=_size(options, "splitBytes", SPLIT_BYTES),
         chunk_bytes=_size(options, "chunkBytes", CHUNK_BYTES, most=GIB),
         window_bytes=_size(options, "windowBytes", 4 * MIB, most=GIB),
         verify_crc=_flag(options, "verifyCrc", _flag(options, CHECK_CRCS, True)),
