@@ -51,7 +51,7 @@ DAMAGE = st.lists(
     st.tuples(
         st.sampled_from(("flip", "set", "cut", "grow", "header")),
         st.integers(0, 1 << 10),
-        st.sampled_from((0, 1, 0x7F, 0x80, 0xFF)) | st.integers(0, 255),
+        st.sampled_from((0, 1, 3, 0x7F, 0x80, 0xFF)) | st.integers(0, 255),
     ),
     max_size=3,
 )
@@ -263,21 +263,30 @@ def decode_at_the_end(guarded: Guarded, group: Group, size: int, fields: int) ->
         native.decode_records(*whole.values(), 0, INT64_MAX, fields)
 
 
-def test_nothing_is_read_beyond_the_end() -> None:
+@pytest.mark.parametrize(
+    "last",
+    [
+        NewRecord(b"key", b"v" * 70, 1 << 40, (("h", b"x"), ("i", None))),
+        NewRecord(b"key", b"v", 0, (("h", b"x"),)),
+        NewRecord(b"k" * 9, None),
+        NewRecord(None, None),
+    ],
+)
+def test_nothing_is_read_beyond_the_end(last: NewRecord) -> None:
     """Goal: no byte after a body is looked at. Method: it ends where reading would crash."""
     guarded, dice = Guarded(), random.Random(7)
-    rows = [NewRecord(b"key", b"v" * 70, 1 << 40, (("h", b"x"), ("i", None)))] * 3
-    data = bytes(build_batch(rows)) + bytes(build_batch(rows, base_offset=3))
+    data = bytes(build_batch([last] * 3)) + bytes(build_batch([last], base_offset=3))
     group = group_of(data)
     for size in range(len(data) + 1):
         decode_at_the_end(guarded, group, size, 31)
         native.find_batches(guarded.at_the_end(data[:size]))
     for place in range(HEADER_BYTES, len(data)):
-        for byte in (0x80, 0xFE, 0xFF, 0x7E):
+        for byte in (0x80, 0xFE, 0xFF, 0x7E, 0x20, 0x03):
             body = bytearray(data)
             body[place] = byte
             broken = group._replace(body=bytes(body))
-            decode_at_the_end(guarded, broken, len(data), dice.choice((0, 1, 3, 7, 31)))
+            for fields in (31, dice.choice((0, 1, 3, 7))):
+                decode_at_the_end(guarded, broken, len(data), fields)
             native.find_batches(guarded.at_the_end(bytes(body)))
     found = group.frames
     for size in range(len(data)):
