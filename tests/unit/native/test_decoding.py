@@ -175,6 +175,30 @@ def test_arbitrary_bytes_are_the_same_to_both(
         same(group, Wanted("t", 1, columns, start_offset=-(2**63), end_offset=INT64_MAX))
 
 
+REFUSED = {
+    "key of length -2": b"\0\0\0" + varint(-2) + varint(-1) + varint(0),
+    "value of length -2": b"\0\0\0" + varint(-1) + varint(-2) + varint(0),
+    "more headers than bytes": b"\0\0\0" + varint(-1) + varint(-1) + varint(3) + b"\0" * 4,
+    "negative number of headers": b"\0\0\0" + varint(-1) + varint(-1) + varint(-1),
+    "bytes after the value": b"\0\0\0" + varint(-1) + varint(-1) + varint(0) + b"\0" * 3,
+    "bytes after the headers": b"\0\0\0" + varint(-1) + varint(-1) + varint(1) + b"\0" * 4,
+    "header without a key": b"\0\0\0" + varint(-1) + varint(-1) + varint(1) + b"\x01\x01",
+}
+
+
+@pytest.mark.parametrize("record", REFUSED.values(), ids=REFUSED.keys())
+@pytest.mark.parametrize("columns", [("key",), ("value",), ("headers",), ALL_COLUMNS])
+def test_each_refusal_of_numpy_is_one_of_compiled_code(
+    record: bytes, columns: tuple[str, ...]
+) -> None:
+    body = varint(len(record)) + record
+    data = bytearray(build_batch([NewRecord(b"k", b"v")])[:HEADER_BYTES]) + body
+    struct.pack_into(">i", data, 8, len(data) - LOG_OVERHEAD_BYTES)
+    found = same(group_of(bytes(data)), Wanted("t", 0, columns))
+    if columns == ALL_COLUMNS:
+        assert found == "corrupt"
+
+
 @pytest.mark.parametrize("count", [7, 8, 9, 64, 1000])
 def test_every_null_is_where_it_was(count: int) -> None:
     """Fears a bit of the validity in the wrong byte, and a first or last row that is lost."""
