@@ -24,7 +24,7 @@ help:
 
 install: $(VENV)/installed
 
-$(VENV)/installed: pyproject.toml tools/install.sh src/firnline/_native.c
+$(VENV)/installed: pyproject.toml tools/install.sh src/firnline/_native.c src/firnline/_compaction.h src/firnline/_decode.h
 	@bash tools/install.sh "$(PYTHON)" "$(VENV)"
 	@touch $@
 

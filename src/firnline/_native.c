@@ -5,7 +5,8 @@
  * in Python handles it. Each function has a reference implementation in Python that returns the same for the same
  * bytes, and is its oracle in tests/unit/native: `turn` in runtime/turn.py, `common_request` in api/fast_path.py,
  * `common_batch`, `common_records`, `survey` and `renumber` in records/fast_path.py. No state is kept between calls.
- * The functions of compaction are in _compaction.h, their reference implementations in log/compaction/cleaner.py.
+ * The functions of compaction are in _compaction.h, their reference implementations in log/compaction/cleaner.py;
+ * those of a scan in _decode.h, their reference implementations in spark.
  */
 #define _GNU_SOURCE  /* preadv2 */
 #define PY_SSIZE_T_CLEAN
@@ -350,6 +351,7 @@ static PyObject *common_records(PyObject *module, PyObject *const *args, Py_ssiz
     return NULL;
 }
 #include "_compaction.h"
+#include "_decode.h"
 
 /* ---- a body in another codec ------------------------------------------------------------------ */
 
@@ -888,8 +890,11 @@ static PyObject *walk_batches(PyObject *module, PyObject *const *args, Py_ssize_
 /* ---- the module ------------------------------------------------------------------------------- */
 
 static PyMethodDef methods[] = {
+    {"decode_records", (PyCFunction)(void (*)(void))decode_records, METH_FASTCALL, "See spark/decoding/native_records.py."},
     {"filter_batches", (PyCFunction)(void (*)(void))filter_batches, METH_FASTCALL, "See log/compaction/walk.py."},
     {"filter_body", (PyCFunction)(void (*)(void))filter_body, METH_FASTCALL, "See log/compaction/cleaner.py."},
+    {"first_wrong_crc", (PyCFunction)(void (*)(void))first_wrong_crc, METH_FASTCALL, "See spark/frames.py."},
+    {"find_batches", find_batches, METH_O, "See spark/frames.py."},
     {"map_batches", (PyCFunction)(void (*)(void))map_batches, METH_FASTCALL, "See log/compaction/walk.py."},
     {"map_body", (PyCFunction)(void (*)(void))map_body, METH_FASTCALL, "See log/compaction/cleaner.py."},
     {"renumber", (PyCFunction)(void (*)(void))renumber, METH_FASTCALL, "See records/fast_path.py."},

@@ -1,27 +1,30 @@
-"""The measurement of a scan runs, on a tier as the copier leaves it: no figure is a test's business."""
+"""The benchmark of reads runs, on a tier as the copier leaves it: no figure is a test's business."""
 
 from pathlib import Path
 
 import pytest
 
-from bench import spark_scan
-from firnline.base.units import KIB
-from firnline.records.compression import NONE
+from bench import spark as bench
+from firnline.records.compression import NAMES, ZSTD
 from firnline.stores.directory import DirectoryStore
 from firnline.tiered.objects.catalog_reader import list_topics, read_catalog
 
 pytestmark = pytest.mark.spark
 
 
-def test_a_scan_of_the_smallest_tier_is_measured(
+def test_the_smallest_topic_is_measured_without_the_connector(
     spark: object, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    missed = spark_scan.compare(spark, tmp_path, NONE, 0.0, segment_bytes=32 * KIB, repeats=1)  # type: ignore[arg-type]
-    assert not [name for name in missed if name.startswith("T4")]
+    shape = bench.Shape(100, ZSTD)
+    reads, rows = bench.prepare(spark, tmp_path, shape, records=200, bootstrap="")  # type: ignore[arg-type]
+    assert rows >= 200
+    table, missed = bench.compare(reads, shape, rows=rows, rounds=1)
+    jobs = [line["job"] for line in table]
+    assert jobs == ["all columns", "with headers", "two columns", "offset", "count"]
+    assert all("connector" not in line for line in (*map(str, table), *missed))
     said = capsys.readouterr().out
-    assert "T4 full scan" in said
-    assert "T5 with headers" in said
-    store = DirectoryStore(str(tmp_path / "tier"), is_writer=False)
+    assert f"v100-{NAMES[ZSTD]}  all columns" in said
+    store = DirectoryStore(str(tmp_path / f"tier-{shape.topic}"), is_writer=False)
     (topic,) = list_topics(store)
     catalog = read_catalog(store, topic.topic_id, 0)
     assert catalog is not None

@@ -40,7 +40,7 @@ from tests.spark.written_tier import T0, WrittenPartition, batch, batches, plan_
 
 
 def plan(store: ObjectStore, **options: Any) -> list[Task]:
-    return plan_scan(store, Options("", ("t",), **options))
+    return plan_scan(store, Options("", ("t",), **{"split_bytes": 64 * MIB, **options}))
 
 
 def offsets(store: ObjectStore, tasks: list[Task]) -> list[int]:

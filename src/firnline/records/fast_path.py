@@ -34,13 +34,13 @@ _RECORD_BYTES_MIN = 7
 # it is a limit of the format. Runs of equal bytes reach more in gzip (1,032) and zstd (32,768), but records
 # are no such run, because each has another offset. The smallest possible records reach 0.7 records a byte in
 # gzip and 1.8 in zstd; a batch that is refused has more than 64.
-_RATIO_MAX = (1, 448, 32, 256, 448, 1, 1, 1)
+RATIO_MAX = (1, 448, 32, 256, 448, 1, 1, 1)
 _unpack = HEADER.unpack_from
 
 
 def has_room(record_count: int, size_bytes: int, attributes: int) -> bool:
     """Check whether a batch of `size_bytes` can hold so many records, given its codec."""
-    room = (size_bytes - HEADER_BYTES) * _RATIO_MAX[attributes & COMPRESSION_MASK]
+    room = (size_bytes - HEADER_BYTES) * RATIO_MAX[attributes & COMPRESSION_MASK]
     return record_count * _RECORD_BYTES_MIN <= room
 
 

@@ -1,7 +1,8 @@
 """Find the batches in a part of a segment and check their headers, all at once. SPARK.
 
 Lengths are read one by one, since each says where the next batch begins; all other header fields are read as
-columns of one numpy table. Source: spark section 2; spec C13.
+columns of one numpy table. Where there is compiled code it reads lengths and checks CRCs (decision 0049).
+Source: spark section 2; spec C13.
 """
 
 import struct
@@ -11,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from crc32c import crc32c
 
+from firnline.base.native import native
 from firnline.base.ports import Buffer
 from firnline.formats.transaction_index import AbortedTxn
 from firnline.records.batch import (
@@ -84,6 +86,15 @@ def find_frames(data: Buffer, *, source: str = "segment", position: int = 0) -> 
     position  where `data` begins in its segment, in bytes; for errors.
     Raises CorruptSegment for an impossible length and for batches of magic 0 and 1.
     """
+    found = None if native is None else native.find_batches(data)
+    if found is None:  # or the bytes are no batches: say which
+        return find_frames_python(data, source, position)
+    table = np.frombuffer(found[0], dtype=np.int64)
+    return Frames(table[:-1], table[1:], np.frombuffer(found[1], dtype=HEADER_DTYPE))
+
+
+def find_frames_python(data: Buffer, source: str, position: int) -> Frames:
+    """Do what `find_frames` does, without compiled code."""
     begins: list[int] = []
     at, end = 0, len(data)
     unpack = _LENGTH.unpack_from
@@ -132,19 +143,31 @@ def select_frames(frames: Frames, wanted: Wanted) -> Frames:
 
 def check_crcs(data: Buffer, frames: Frames, wanted: Wanted) -> None:
     """Recompute the CRC-32C of each batch; raises CorruptSegment for the first wrong one."""
+    wrong = None
+    if native is not None:
+        wrong = native.first_wrong_crc(data, frames.begins, frames.ends, frames.heads)
+    if wrong is None:
+        wrong = first_wrong_crc_python(data, frames)
+    if wrong >= 0:
+        raise CorruptSegment(
+            "a batch has a wrong CRC",
+            segment=wanted.source,
+            topic=wanted.topic,
+            partition=wanted.partition,
+            offset=int(frames.heads["base_offset"][wrong]),
+        )
+
+
+def first_wrong_crc_python(data: Buffer, frames: Frames) -> int:
+    """Return the number of the first batch whose CRC is not what its header states; -1 if all are right."""
     stated = frames.heads["crc"].tolist()
     with memoryview(data) as view:
         for i, (begin, end) in enumerate(
             zip(frames.begins.tolist(), frames.ends.tolist(), strict=True)
         ):
             if crc32c(view[begin + CRC_START : end]) != stated[i]:
-                raise CorruptSegment(
-                    "a batch has a wrong CRC",
-                    segment=wanted.source,
-                    topic=wanted.topic,
-                    partition=wanted.partition,
-                    offset=int(frames.heads["base_offset"][i]),
-                )
+                return i
+    return -1
 
 
 def transaction_states(frames: Frames, wanted: Wanted) -> tuple[Ints, Mask]:

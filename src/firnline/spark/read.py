@@ -15,9 +15,9 @@ import pyarrow as pa
 from firnline.base.errors import StorageError
 from firnline.base.ids import NO_EPOCH, uuid_text
 from firnline.records.batch import HEADER_BYTES, LOG_OVERHEAD_BYTES, OFFSET_AND_LENGTH, parse_header
-from firnline.spark import decode, decode_python
 from firnline.spark.access.read_ahead import Range, Source, reading_ahead
 from firnline.spark.brokers.fetch import read_tail
+from firnline.spark.decode import decode_frames
 from firnline.spark.frames import Frames, check_crcs, find_frames
 from firnline.spark.gaps.causes import (
     EXPIRED_OR_DELETED,
@@ -190,6 +190,7 @@ def _read_checked(
         segment_id=uuid_text(piece.segment.segment_id),
         unfinished=task.unfinished,
         keeps_aborted=how.keeps_aborted,
+        decoder=how.decoder,
     )
     check_identity(store, piece)
     continuity = Continuity(piece)
@@ -209,11 +210,7 @@ def _read_checked(
             check_crcs(window.data, window.frames, wanted)
         if account is not None:
             refusal.note(account.note(window.data, window.frames))
-        if how.decoder == "python":
-            complete = window.data[: int(window.frames.ends[-1])]
-            yield from decode_python.decode(complete, wanted)
-        else:
-            yield from decode.decode_frames(window.data, window.frames, wanted)
+        yield from decode_frames(window.data, window.frames, wanted)
         heads = window.frames.heads
         after = int(heads["base_offset"][-1] + heads["last_offset_delta"][-1]) + 1
         progress.next_offset = max(progress.next_offset, min(after, piece.end_offset))

@@ -44,6 +44,8 @@ LOG_APPEND_TIME = 1
 # Spark's timestamps are microseconds in 64 bits; a millisecond value beyond this does not fit.
 TIMESTAMP_MS_MAX = INT64_MAX // 1000
 CHUNK_BYTES = 2 * MIB
+SPLIT_BYTES = 128 * MIB  # as for Spark's own files: a task costs some 40 ms (decision 0049)
+AUTO, NUMPY, PYTHON = DECODERS = ("auto", "numpy", "python")  # values of `decoder`
 
 
 class CorruptSegment(StorageError):
@@ -66,7 +68,7 @@ class ReadSettings(NamedTuple):
     window_bytes: int = 4 * MIB
     verify_crc: bool = True
     fail_on_data_loss: bool = True
-    decoder: str = "auto"
+    decoder: str = AUTO
     keeps_aborted: bool = False
     on_gap: str | None = None
 
@@ -87,6 +89,7 @@ class Wanted(NamedTuple):
     source        the name of the segment, for errors.
     segment_id    the id of the segment as text; None: from a broker.
     read_from     TIER or BROKER.
+    decoder       one of DECODERS; all give the same.
     """
 
     topic: str
@@ -102,6 +105,7 @@ class Wanted(NamedTuple):
     unfinished: tuple[OpenTxn, ...] = ()
     keeps_aborted: bool = False
     read_from: str = TIER
+    decoder: str = AUTO
 
 
 def arrow_schema(columns: tuple[str, ...]) -> pa.Schema:

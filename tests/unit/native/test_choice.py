@@ -12,7 +12,7 @@ from tests.unit.native.compiled import needs_native
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[3]
-ROOMS = ["unit/api", "unit/runtime", "unit/records", "unit/log"]
+ROOMS = ["unit/api", "unit/runtime", "unit/records", "unit/log", "unit/spark"]
 SHOW = """
 from firnline.api.fast_path import common_request as a
 from firnline.records.fast_path import common_batch as b

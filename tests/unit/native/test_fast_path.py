@@ -1,7 +1,5 @@
 """Compiled code and its twins in Python say the same of the same bytes, whatever they are."""
 
-import ctypes
-import mmap
 import random
 import struct
 from collections.abc import Callable, Iterator
@@ -37,7 +35,7 @@ from firnline.records.fast_path import (
 )
 from tests.fuzz.shapes import Plan
 from tests.fuzz.shapes import frame as extreme_frame
-from tests.unit.native.compiled import native, needs_native
+from tests.unit.native.compiled import Guarded, native, needs_native
 from tests.unit.records.bodies import BODIES
 from tests.worlds.decoded import all_records
 
@@ -358,24 +356,6 @@ def test_a_count_that_its_bytes_cannot_hold_is_seen(codec: int, count: int) -> N
     data[21:23] = struct.pack(">h", codec)
     data[23:27], data[57:61] = struct.pack(">i", count - 1), struct.pack(">i", count)
     batch_both(with_crc(bytes(data)))
-
-
-class Guarded:
-    """Memory that ends where the process may not read: one byte too far is a crash."""
-
-    def __init__(self) -> None:
-        size = 4 * mmap.PAGESIZE
-        self.memory = mmap.mmap(-1, size)
-        start = ctypes.addressof(ctypes.c_char.from_buffer(self.memory))
-        libc = ctypes.CDLL(None, use_errno=True)
-        guard = ctypes.c_void_p(start + size - mmap.PAGESIZE)
-        assert libc.mprotect(guard, mmap.PAGESIZE, 0) == 0
-        self.room = memoryview(self.memory)[: size - mmap.PAGESIZE]
-
-    def at_the_end(self, data: bytes) -> memoryview:
-        view = self.room[len(self.room) - len(data) :]
-        view[:] = data
-        return view
 
 
 @needs

@@ -1,5 +1,9 @@
-"""The numpy decoder against its plain twin: equal tables for what is right, an error for what is not."""
+"""The bulk decoders against their plain twin: equal tables for what is right, an error for what is not.
 
+`table` decodes with compiled code, if it is there, and with numpy, and finds that both do the same.
+"""
+
+import re
 import struct
 from collections.abc import Callable
 
@@ -22,11 +26,13 @@ from firnline.records.batch import (
 )
 from firnline.records.build import NewRecord, build_batch
 from firnline.records.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD, compress
-from firnline.spark import decode, decode_python, starts
+from firnline.spark import decode, decode_python
 from firnline.spark.bodies import open_body
+from firnline.spark.decoding import starts
 from firnline.spark.schema import (
     ALL_COLUMNS,
     COLUMNS,
+    NUMPY,
     CorruptSegment,
     OpenTxn,
     Wanted,
@@ -40,8 +46,26 @@ CODECS = (NONE, GZIP, SNAPPY, LZ4, ZSTD)
 ALL = Wanted("flights", 3, ALL_COLUMNS)
 
 
-def table(data: bytes, wanted: Wanted) -> pa.Table:
+def decoded(data: bytes, wanted: Wanted) -> pa.Table:
     return pa.Table.from_batches(decode.decode(data, wanted), arrow_schema(wanted.columns))
+
+
+def table(data: bytes, wanted: Wanted) -> pa.Table:
+    """Raises what the first of them raises, and so does the second."""
+    by_numpy = wanted._replace(decoder=NUMPY)
+    try:
+        found = decoded(data, wanted)
+    except CorruptSegment as problem:
+        with pytest.raises(CorruptSegment, match=re.escape(str(problem))):
+            decoded(data, by_numpy)
+        raise
+    try:
+        other = decoded(data, by_numpy)
+    except CorruptSegment:
+        raise AssertionError("numpy refuses what compiled code takes") from None
+    assert found.equals(other)
+    assert [len(each) for each in found.to_batches()] == [len(each) for each in other.to_batches()]
+    return found
 
 
 def twin_table(data: bytes, wanted: Wanted) -> pa.Table:

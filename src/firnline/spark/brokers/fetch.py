@@ -21,8 +21,8 @@ from firnline.client.wire import refuse
 from firnline.formats.transaction_index import AbortedTxn
 from firnline.protocol.messages.k01_fetch import FetchPartition, FetchRequest, FetchTopic
 from firnline.records.batch import CONTROL_MASK
-from firnline.spark import decode, decode_python
 from firnline.spark.brokers.cluster import PASSING, NoAnswer
+from firnline.spark.decode import decode_frames
 from firnline.spark.frames import Frames, check_crcs, find_frames
 from firnline.spark.gaps.causes import (
     EXPIRED_OR_DELETED,
@@ -104,11 +104,7 @@ def read_tail(
             check_crcs(answer.data, answer.frames, wanted)
         if account is not None:
             refusal.note(account.note(answer.data, answer.frames, wanted))
-        if how.decoder == "python":
-            complete = answer.data[: int(answer.frames.ends[-1])]
-            yield from decode_python.decode(complete, wanted)
-        else:
-            yield from decode.decode_frames(answer.data, answer.frames, wanted)
+        yield from decode_frames(answer.data, answer.frames, wanted)
     refusal.report()
 
 
@@ -154,6 +150,7 @@ def _wanted(task: TailTask, how: ReadSettings, at: int, answer: "Answer | None" 
         unfinished=(OpenTxn(stable),) if stable >= 0 else (),
         keeps_aborted=how.keeps_aborted,
         read_from=BROKER,
+        decoder=how.decoder,
     )
 
 

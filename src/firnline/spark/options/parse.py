@@ -27,7 +27,7 @@ from firnline.spark.options.kafka import (
 from firnline.spark.options.tier import STORE_PREFIX, TIER_URI, parse_tier
 from firnline.spark.options.triggers import MAX_BYTES, MAX_DELAY, MAX_OFFSETS, MIN_OFFSETS, number
 from firnline.spark.planning.cut import ISOLATION, Cut, parse_cut
-from firnline.spark.schema import CHUNK_BYTES
+from firnline.spark.schema import AUTO, CHUNK_BYTES, DECODERS, SPLIT_BYTES
 from firnline.stores.registry import URI_FORMS
 
 EARLIEST, LATEST = -2, -1
@@ -119,11 +119,11 @@ class Options(NamedTuple):
     max_tasks: int = TASKS_MAX
     takes_filters: bool = False
     read_committed: bool = False
-    split_bytes: int = 64 * MIB
+    split_bytes: int = SPLIT_BYTES
     chunk_bytes: int = CHUNK_BYTES
     window_bytes: int = 4 * MIB
     verify_crc: bool = True
-    decoder: str = "auto"
+    decoder: str = AUTO
     store_settings: Mapping[str, str] = {}
     read_from: str = TIER
     brokers: BrokerSettings | None = None
@@ -184,11 +184,11 @@ def parse_options(given: Mapping[str, str], *, is_stream: bool = False) -> Optio
         max_tasks=_count(options, "maxTasks") or TASKS_MAX,
         takes_filters=_flag(options, "pushdown", False) and not is_stream,
         read_committed=_reads_committed(options, as_of),
-        split_bytes=_size(options, "splitBytes", 64 * MIB),
+        split_bytes=_size(options, "splitBytes", SPLIT_BYTES),
         chunk_bytes=_size(options, "chunkBytes", CHUNK_BYTES, most=GIB),
         window_bytes=_size(options, "windowBytes", 4 * MIB, most=GIB),
         verify_crc=_flag(options, "verifyCrc", _flag(options, CHECK_CRCS, True)),
-        decoder=_one_of(options, "decoder", ("auto", "numpy", "python")),
+        decoder=_one_of(options, "decoder", DECODERS),
         store_settings=store_settings,
         read_from=read_from,
         brokers=brokers,

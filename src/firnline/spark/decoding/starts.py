@@ -8,8 +8,8 @@ tight loop; the counts decide which is cheaper. Source: spark section 2, target 
 import numpy as np
 
 from firnline.base.ports import Buffer
+from firnline.spark.decoding.varints import Corrupt, read_int32s
 from firnline.spark.frames import Bytes, Ints
-from firnline.spark.varints import Corrupt, read_int32s
 
 # The average number of batches per step above which lockstep is faster than the loop (bench/spark_decode.py).
 LOCKSTEP_LANES_MIN = 24

@@ -1,0 +1,1 @@
+"""Batches to Arrow: what one group of decompressed batches becomes. SPARK."""
