@@ -285,7 +285,7 @@ def test_a_leader_that_does_not_come_back_ends_the_task_with_an_error(cluster: C
 
 def leases(cluster: Cluster, topic: str) -> list[str]:
     with Admin(cluster.broker.bootstrap) as admin:
-        value = admin.topic_configs(topic, only_changed=False)[LEASES]
+        value = admin.topic_configs(topic, only_changed=False).get(LEASES)
     return [item for item in (value or "").split(",") if item]
 
 

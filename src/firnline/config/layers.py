@@ -39,6 +39,7 @@ _NEVER_TIERED = (
     *(METADATA_TOPIC, OFFSETS_TOPIC, TRANSACTION_TOPIC, REMOTE_LOG_METADATA_TOPIC),
     "__share_group_state",
 )
+OWN = "firnline."  # the names of keys that Kafka does not have
 _NOTHING: Mapping[str, str] = {}
 # Broker keys with the same meaning in a coarser unit, used in this order where the first is not stated.
 _COARSER = {
@@ -298,7 +299,7 @@ def describe_topic(
     cluster: Mapping[str, str] = _NOTHING,
     node: Mapping[str, str] = _NOTHING,
 ) -> list[Entry]:
-    """Return every topic key with its value for one topic, in alphabetical order.
+    """Return the topic keys with their values for one topic, in alphabetical order.
 
     broker         the file's settings
     cluster, node  run-time changes for all brokers, and for this one
@@ -307,7 +308,8 @@ def describe_topic(
     config = topic_config(broker_config(broker, cluster, node), overrides)
     entries = []
     for each in topic_keys().values():
-        if each.is_internal and each.name not in overrides:
+        # Unless they are set, tools see the keys of Kafka and no others.
+        if (each.is_internal or each.name.startswith(OWN)) and each.name not in overrides:
             continue
         synonyms = []
         is_hidden = False

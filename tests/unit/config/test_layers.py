@@ -195,7 +195,7 @@ def test_good_tiered_topics_are_taken() -> None:
 def test_describe_says_which_layer_a_topic_value_comes_from() -> None:
     broker = load({**NODE, "log.segment.bytes": "2000000", "log.retention.hours": "1"})
     entries = {e.name: e for e in describe_topic(broker, {"retention.bytes": "5"})}
-    assert len(entries) == 34
+    assert len(entries) == 33
     segment = entries["segment.bytes"]
     assert (segment.value, segment.source) == ("2000000", layers.STATIC_BROKER)
     assert segment.synonyms == (
@@ -287,3 +287,12 @@ def test_internal_keys_are_described_only_where_they_were_stated() -> None:
     assert "log.initial.task.delay.ms" not in names
     broker = load({**NODE, "log.initial.task.delay.ms": "5"})
     assert "log.initial.task.delay.ms" in {e.name for e in describe_broker(broker)}
+
+
+def test_a_key_of_ours_is_described_only_where_it_is_set() -> None:
+    """Tools that compare topics with those of Kafka find no key that Kafka does not have."""
+    broker = load(NODE)
+    name = "firnline.retention.leases"
+    assert name not in {e.name for e in describe_topic(broker, {})}
+    (entry,) = [e for e in describe_topic(broker, {name: "a:1"}) if e.name == name]
+    assert (entry.value, entry.source) == ("a:1", layers.DYNAMIC_TOPIC)

@@ -7,6 +7,8 @@ import pytest
 
 pytest.importorskip("obstore", reason="NOT RUN: obstore is not installed")
 
+pytestmark = pytest.mark.slow
+
 # In a process of its own: the library starts its threads once.
 PRINT_NICENESS = """
 import os
