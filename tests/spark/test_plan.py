@@ -7,7 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from firnline.base.errors import StorageError
 from firnline.formats.leader_epoch_checkpoint import Epochs
+from firnline.spark.options.brokers import BrokerSettings
 from firnline.spark.options.parse import Options
 from firnline.spark.planning.plan import (
     Gap,
@@ -147,8 +149,22 @@ def test_byte_ranges_cover_the_wanted_batches_once_and_begin_at_batches(
         assert p.start_offset <= max(start, held[0])
         assert p.end_offset >= min(end, held[-1] + 1)
         assert start <= p.start_offset < p.end_offset <= end
+        is_exact = p.start_offset == max(start, held[0]) and p.end_offset == min(end, held[-1] + 1)
+        assert is_exact or p.has_loose_offsets
     packed = pack(pieces, split_bytes=split_bytes)
     assert [p for group in packed for p in group] == pieces
+
+
+def test_a_part_that_an_index_bounds_is_not_asked_of_the_leader() -> None:
+    """Fears rows twice: an index says where a batch ends, so the offsets of neighbours overlap."""
+    one = segment(1, 0, 999, ((0, 0),), size_bytes=100 * 70)
+    index = entries(100, batch_bytes=70, per_batch=10, interval=3)
+    pieces = pieces_of(Range(one, 0, 1000), split_bytes=1400, load_index=lambda _: index)
+    assert any(after.start_offset < before.end_offset for before, after in pairwise(pieces))
+    assert all(piece.has_loose_offsets for piece in pieces)
+    task = Task("t", bytes(16), 0, tuple(pieces[1:2]))
+    with pytest.raises(StorageError, match="run the query again"):
+        list(read_task(MemoryStore(), task, ReadSettings(("offset",)), BrokerSettings("no:1")))
 
 
 def test_the_bytes_before_the_start_and_after_the_end_are_not_read() -> None:

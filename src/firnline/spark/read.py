@@ -280,6 +280,12 @@ def _look_again(
                 segment=piece.key,
             ) from again
         return
+    if brokers is not None and piece.has_loose_offsets:
+        raise StorageError(
+            "a segment that an index had divided left the tier while it was read, and only its bytes tell"
+            " which offsets are in which part",
+            topic=task.topic, partition=task.partition, segment=piece.key, remedy="run the query again",
+        )  # fmt: skip
     if brokers is not None:
         # Another copy of the segment may be in the tier by now: the leader knows.
         epochs = piece.segment.epochs

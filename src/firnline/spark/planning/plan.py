@@ -131,6 +131,9 @@ class Piece(NamedTuple):
     reaches       the offset that the batches of the range must reach, exclusive, from an index
     first_offset  the base offset of the batch at `begin_position`, from a split; -1: unknown
     next_offset   the offset at which the batches of the range must end, exclusive, from a split; -1: unknown
+    has_loose_offsets
+                  the offsets are those of its bytes and some more at either end: an index does not say where
+                  a batch begins
     """
 
     segment: Segment
@@ -142,6 +145,7 @@ class Piece(NamedTuple):
     reaches: int = 0
     first_offset: int = NO_OFFSET
     next_offset: int = NO_OFFSET
+    has_loose_offsets: bool = False
 
     @property
     def key(self) -> str:
@@ -408,7 +412,7 @@ def _cut_pieces(one: Range, index: OffsetIndex, split_bytes: int) -> tuple[list[
     found = [
         Piece(
             small, begin, end, max(one.start_offset, least), min(one.end_offset, most),
-            ends.get(begin, NO_OFFSET),
+            ends.get(begin, NO_OFFSET), has_loose_offsets=len(bounds) > 2,
         )
         for (begin, end), least, most in zip(pairwise(bounds), lowest, highest)
     ]  # fmt: skip
