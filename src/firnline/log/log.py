@@ -391,15 +391,13 @@ class Log:
         self, timestamp_ms: int, *, may_wait: bool = False
     ) -> Generator[None, None, tuple[int, int] | None]:
         """Return (offset, timestamp) of the first local record whose timestamp is at least that."""
-        start = self.local_log_start_offset
-        return self._segments.first_at_time_steps(timestamp_ms, start, may_wait=may_wait)
+        return self._segments.first_at_time_steps(self, timestamp_ms, may_wait=may_wait)
 
     def greatest_time_steps(
         self, *, may_wait: bool = False
     ) -> Generator[None, None, tuple[int, int] | None]:
         """Return (offset, timestamp) of the first local record with the greatest timestamp."""
-        start = self.local_log_start_offset
-        return self._segments.of_greatest_time_steps(start, may_wait=may_wait)
+        return self._segments.of_greatest_time_steps(self, may_wait=may_wait)
 
     def aborted_transactions(self, start_offset: int, upto_offset: int) -> list[AbortedTxn]:
         """Return the aborted transactions with records in [start, upto), in the order of their markers."""

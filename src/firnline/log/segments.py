@@ -9,15 +9,17 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
-from typing import NamedTuple, TypeVar, overload
+from typing import NamedTuple, Protocol, TypeVar, overload
 
 from firnline.base.background import SliceBudget
 from firnline.base.cold_pages import ColdSteps
-from firnline.base.errors import RecordsTruncated
+from firnline.base.errors import RecordsTruncated, SegmentDamaged
 from firnline.base.ports import Buffer, File, Fs
 from firnline.base.slices import FileRecords, FileSlice
 from firnline.base.units import KIB
+from firnline.formats import names
 from firnline.formats.transaction_index import AbortedTxn
+from firnline.log.checkpoint import DAMAGE_REMEDY
 from firnline.log.indexes import OffsetIndex
 from firnline.log.producer_state import ProducerStates, read_marker, snapshot_path
 from firnline.log.retention import SegmentAge
@@ -99,6 +101,23 @@ class Described(Sequence[T]):
         assert step == 1, "neighbours, in their order"
         end = max(begin, end)
         return Described(self._segments[begin:end], self._bases[begin : end + 1], self._describe)
+
+
+class Gaps(Protocol):
+    """Whether offsets may be missing in a log."""
+
+    @property
+    def may_have_gaps(self) -> bool: ...
+
+
+class Bounds(Protocol):
+    """Which offsets of a log are in its segments."""
+
+    local_log_start_offset: int
+    log_end_offset: int
+
+    @property
+    def compaction(self) -> Gaps: ...
 
 
 class Segments:
@@ -429,15 +448,16 @@ class Segments:
         producers.end_offset = upto_offset
 
     def first_at_time_steps(
-        self, time_ms: int, start_offset: int, *, may_wait: bool
+        self, log: Bounds, time_ms: int, *, may_wait: bool
     ) -> Generator[None, None, OffsetAndTimestamp | None]:
-        """Return (offset, timestamp) of the first record at or after `start_offset` of at least that time.
+        """Return (offset, timestamp) of the first record of `log` that is here, of at least that time.
 
         It decodes only batches that can contain the record, one or two in all. Between two steps the log may
         change: the batch under way is in memory, and the next one is searched anew.
         """
+        start_offset = log.local_log_start_offset
         while True:
-            ask = partial(self._next_at_time, time_ms, start_offset)
+            ask = partial(self._next_at_time, log, time_ms, start_offset)
             found = self._when_indexed(ask, may_wait=may_wait)
             if found is None:
                 return None
@@ -448,29 +468,62 @@ class Segments:
                 return place
             start_offset = header.next_offset
 
-    def _next_at_time(self, time_ms: int, start_offset: int) -> tuple[Segment, BatchHeader] | None:
+    def _next_at_time(
+        self, log: Bounds, time_ms: int, start_offset: int
+    ) -> tuple[Segment, BatchHeader] | None:
         """Return the first batch that, by its header, can contain such a record."""
         for segment in self.from_offset(start_offset):
             if segment.max_time_ms < time_ms:
                 continue
             begin = max(segment.start_for_time(time_ms), segment.locate(start_offset))
             for header in segment.headers(begin):
+                if header.base_offset < segment.base_offset:
+                    self._check_offsets(log, segment, header)
                 if header.max_timestamp >= time_ms and header.last_offset >= start_offset:
+                    self._check_offsets(log, segment, header)
                     return segment, header
         return None
 
+    def _check_offsets(self, log: Bounds, segment: Segment, header: BatchHeader) -> None:
+        """Raise SegmentDamaged unless a batch ends where the next one begins: no CRC covers its base offset.
+
+        After a compaction, offsets may be missing between them.
+        """
+        after = next(segment.headers(header.position + header.size_bytes), None)
+        if after is not None:
+            end = after.base_offset
+        else:
+            at = bisect_right(self._bases, segment.base_offset)
+            end = self._bases[at] if at < len(self._bases) else log.log_end_offset
+        is_inside = segment.base_offset <= header.base_offset < header.next_offset <= end
+        if not is_inside or not (header.next_offset == end or log.compaction.may_have_gaps):
+            raise SegmentDamaged(
+                "a batch does not end where the next one begins",
+                path=segment.stem_path + names.LOG,
+                position=header.position,
+                remedy=DAMAGE_REMEDY,
+            )
+
     def of_greatest_time_steps(
-        self, start_offset: int, *, may_wait: bool
+        self, log: Bounds, *, may_wait: bool
     ) -> Generator[None, None, OffsetAndTimestamp | None]:
-        """Return (offset, timestamp) of the first record with the greatest timestamp; None without any."""
-        found = self._when_indexed(partial(self._of_greatest_time, start_offset), may_wait=may_wait)
+        """Return (offset, timestamp) of the first record of `log` that is here with the greatest timestamp.
+
+        None without any.
+        """
+        start_offset = log.local_log_start_offset
+        found = self._when_indexed(
+            partial(self._of_greatest_time, log, start_offset), may_wait=may_wait
+        )
         if found is None:
             return None
         segment, header, greatest_ms = found
         data, at_front = segment.read_batch(header), header._replace(position=0)
         return (yield from first_at_time_steps(data, at_front, greatest_ms, start_offset))
 
-    def _of_greatest_time(self, start_offset: int) -> tuple[Segment, BatchHeader, int] | None:
+    def _of_greatest_time(
+        self, log: Bounds, start_offset: int
+    ) -> tuple[Segment, BatchHeader, int] | None:
         best: Segment | None = None
         for segment in self.from_offset(start_offset):
             if segment.max_time_ms >= 0 and (
@@ -482,6 +535,7 @@ class Segments:
         greatest_ms = best.max_time_ms
         for header in best.headers(best.locate(best.max_time_offset)):
             if header.max_timestamp == greatest_ms and header.last_offset >= start_offset:
+                self._check_offsets(log, best, header)
                 return best, header, greatest_ms
         return None
 
