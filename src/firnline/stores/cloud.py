@@ -43,7 +43,7 @@ _RETRIES = 1
 _BACKOFF_S = 0.1
 _RETRY_S = 30.0
 # Of the library's threads.
-_NICENESS = int(os.environ.get("TRY_NICE", "10"))
+_NICENESS = 10
 # How long one request may take, with all of its body: a part in this time needs 280 KiB/s.
 _DEFAULTS = {"timeout": "30s", "connect_timeout": "5s"}
 # obstore's options of the HTTP client; all other settings are those of the store.
