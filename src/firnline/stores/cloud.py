@@ -43,7 +43,7 @@ _RETRIES = 1
 _BACKOFF_S = 0.1
 _RETRY_S = 30.0
 # Of the library's threads.
-_NICENESS = 10
+_NICER = 10
 # How long one request may take, with all of its body: a part in this time needs 280 KiB/s.
 _DEFAULTS = {"timeout": "30s", "connect_timeout": "5s"}
 # obstore's options of the HTTP client; all other settings are those of the store.
@@ -330,7 +330,9 @@ def _run_behind_others(obstore: Any, stores: Any) -> None:
     """
 
     def start() -> None:
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
+        thread_id = threading.get_native_id()
+        niceness = os.getpriority(os.PRIO_PROCESS, thread_id) + _NICER
+        os.setpriority(os.PRIO_PROCESS, thread_id, min(niceness, 19))
         obstore.put(stores.MemoryStore(), "started", b"")
 
     thread = threading.Thread(target=start)
