@@ -6,6 +6,7 @@ its first request. Source: ecosystem 1.1, 1.2; decision 0036.
 
 import os
 import re
+import sys
 import threading
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -359,7 +360,8 @@ def _opened(scheme_name: str, bucket: str, prefix: str, given: dict[str, str]) -
             f"a tier on {scheme_name}:// needs the package obstore",
             remedy=f"pip install 'firnline[{scheme_name}]'",
         ) from None
-    _run_behind_others(obstore, stores)
+    if sys.platform == "linux":  # elsewhere a process has one niceness, and no thread its own
+        _run_behind_others(obstore, stores)
     scheme = SCHEMES[scheme_name]
     retries = given.pop(RETRIES_KEY, str(_RETRIES))
     if not retries.isdecimal():
