@@ -76,6 +76,7 @@ SOAK_HOURS ?= 100
 SOAK_MINUTES ?= 60
 AGING_MINUTES ?= 10
 soak: $(VENV)/installed
+	@FIRNLINE_PEERS=1 $(PY) -m pytest -q -m soak tests/spark/test_cluster.py
 	@$(PY) -m tests.sim.soak --hours $(SOAK_HOURS) --minutes $(SOAK_MINUTES)
 	@$(PY) -m tests.sim.soak --form cluster --hours $(SOAK_HOURS) --minutes $(SOAK_MINUTES)
 	@$(PY) -m tests.sim.soak --form tiered --hours $(SOAK_HOURS) --minutes $(SOAK_MINUTES)

@@ -42,6 +42,7 @@ def passes(directory: Path, seed: int, numbers: list[int]) -> Tally:
         outcome = play(directory / "again", seed, numbers)
     if not outcome.found:
         return outcome.tally
+    print(f"seed {seed}: {outcome.found}")  # to make it smaller may take longer than a test may
     fewer = shrink(seed, numbers, outcome.recent) if outcome.recent else numbers
     pytest.fail(f"{outcome.found}\nagain: {command(seed, fewer)}")
 

@@ -33,7 +33,8 @@ from tests.peers.spark_cluster import (
 from tests.spark.tiered_topic import TOPIC, tiered_topic
 from tests.spark.written_tier import WrittenPartition, batches
 
-pytestmark = pytest.mark.spark
+# Four minutes on two idle cores, and too slow for their deadlines beside other tests.
+pytestmark = [pytest.mark.spark, pytest.mark.soak]
 SECRET = "OF_THE_STORE"  # a variable of all machines
 JOB = Path(__file__).with_name("cluster_job.py")
 
