@@ -67,7 +67,7 @@ TIERED_CLUSTERS = (
         "replica.tier_start:is_lineage_lost",
         "log.is_tiered and begin > log.log_start_offset",
         "False",
-        seeds=(3, *SEEDS),
+        seeds=(19, 3, *SEEDS),
         seconds=40,
         profile="tiered-rot",
         invariants=("rel-T17",),
