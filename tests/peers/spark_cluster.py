@@ -147,7 +147,7 @@ class SparkCluster:
 
     def said(self) -> str:
         """Return what master, workers and executors have written, to the log or to stderr."""
-        logs = [*self.folder.glob("*/log"), *self.folder.glob("*/work/*/*/std*")]
+        logs = [*self.folder.glob("*/log"), *self.folder.rglob("std*")]
         return "\n".join(path.read_text(errors="replace") for path in sorted(logs))
 
     def page(self, path: str = "json/") -> str:

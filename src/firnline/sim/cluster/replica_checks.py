@@ -19,7 +19,7 @@ from firnline.sim.cluster.compaction_checks import is_compacted
 from firnline.sim.cluster.ledger import Ledger, PartitionHistory, PartitionKey, name
 from firnline.sim.cluster.wire_checks import Promise, WireChecks
 from firnline.sim.derived.producers import ProducerChecks
-from firnline.sim.derived.replica_state import Seen, crc_as_sent, read
+from firnline.sim.derived.replica_state import Seen, crc_as_sent, isr_size_of, read
 from firnline.sim.host import Host, Process
 from firnline.sim.world import SECOND, World
 
@@ -173,6 +173,7 @@ class ReplicaChecks:
             text = f"{name(key)}: partition epoch {seen.partition_epoch}, then {partition.partition_epoch}"
             self._complain("rel-R16", text, process.node_id)
         if log.high_watermark > seen.high_watermark:
+            seen.note_commit(partial(self._dirty.largest_isr, key))
             self._on_high_watermark(process, key, seen, partition, history)
         if partition.proposed is not seen.proposed:
             self._on_proposal(process, key, seen, partition)
@@ -641,15 +642,12 @@ class ReplicaChecks:
     # ------------------------------------------------------------------------- promises
 
     def _check_sizes(self, process: Process, seen: dict[PartitionKey, Seen]) -> None:
-        """rel-R13: the ISR is large enough, after this step or at a commit that it heard of."""
+        """rel-R13: the ISR is large enough, after this step or when the batch was committed."""
         for promise in self._wire.promised:
-            if promise.isr_size >= promise.least:
-                continue
-            key, one = promise.key, seen.get(promise.key)
-            before = -1 if one is None else one.partition_epoch
-            if self._dirty.largest_isr(key, before, promise.partition_epoch) < promise.least:
+            largest_isr = partial(self._dirty.largest_isr, promise.key)
+            if isr_size_of(promise, seen.get(promise.key), largest_isr) < promise.least:
                 text = (
-                    f"{name(key)}: acknowledged at {promise.base_offset} with an ISR of"
+                    f"{name(promise.key)}: acknowledged at {promise.base_offset} with an ISR of"
                     f" {promise.isr_size}; {promise.least} are asked for"
                 )
                 self._complain("rel-R13", text, process.node_id)

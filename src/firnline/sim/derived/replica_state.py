@@ -1,5 +1,7 @@
 """The state of a replica after a step, and how the checkers read its log. SIM."""
 
+from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 from firnline.base.errors import KafkaError
@@ -12,6 +14,9 @@ from firnline.records.validate import BatchLimits
 from firnline.replica.partition import Partition
 
 _ALL_BYTES = 1 << 30
+# Answers of one step are sent in slices, while others commit more.
+_COMMITS = 64
+LargestIsr = Callable[[int, int], int]  # of one partition, in the partition epochs (after, upto]
 
 
 class Seen:
@@ -21,6 +26,7 @@ class Seen:
         "alone_us",
         "cuts",
         "began_us",
+        "commits",
         "end_offset",
         "high_watermark",
         "is_leader",
@@ -55,6 +61,31 @@ class Seen:
         self.swaps = log.compaction.swaps
         self.began_us = 0  # when it began to lead in this epoch
         self.alone_us: int | None = None  # since when it leads alone in the ISR
+        # The last high watermarks as a leader, each with the size of the ISR that committed up to it.
+        self.commits: deque[tuple[int, int]] = deque(maxlen=_COMMITS)
+
+    def note_commit(self, largest_isr: LargestIsr) -> None:
+        """The high watermark rose in this step."""
+        partition = self.partition
+        if partition.leader_epoch != self.leader_epoch and partition.is_leader:
+            self.commits.clear()
+        if partition.is_leader or self.is_leader:
+            between = largest_isr(self.partition_epoch, partition.partition_epoch)
+            size = max(len(partition.isr), between)
+            self.commits.append((partition.log.high_watermark, size))
+
+    def isr_at_commit(self, next_offset: int) -> int:
+        """The size of the ISR that committed the record before `next_offset`; 0 if that is not known."""
+        return next((size for high, size in self.commits if high >= next_offset), 0)
+
+
+def isr_size_of(promise: Any, one: Seen | None, largest_isr: LargestIsr) -> int:
+    """The largest ISR that an acknowledged batch had: after this step, in it, or at its commit."""
+    known: int = promise.isr_size
+    if one is None:
+        return max(known, largest_isr(-1, promise.partition_epoch))
+    in_step = largest_isr(one.partition_epoch, promise.partition_epoch)
+    return max(known, in_step, one.isr_at_commit(promise.next_offset))
 
 
 def crc_as_sent(batch: bytes) -> int:
