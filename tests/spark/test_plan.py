@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from firnline.base.errors import StorageError
 from firnline.formats.leader_epoch_checkpoint import Epochs
+from firnline.spark.gaps.read import missing_of
 from firnline.spark.options.brokers import BrokerSettings
 from firnline.spark.options.parse import Options
 from firnline.spark.planning.plan import (
@@ -163,8 +164,11 @@ def test_a_part_that_an_index_bounds_is_not_asked_of_the_leader() -> None:
     assert any(after.start_offset < before.end_offset for before, after in pairwise(pieces))
     assert all(piece.has_loose_offsets for piece in pieces)
     task = Task("t", bytes(16), 0, tuple(pieces[1:2]))
+    how, brokers = ReadSettings(("offset",)), BrokerSettings("no:1")
     with pytest.raises(StorageError, match="run the query again"):
-        list(read_task(MemoryStore(), task, ReadSettings(("offset",)), BrokerSettings("no:1")))
+        list(read_task(MemoryStore(), task, how, brokers))
+    with pytest.raises(StorageError, match="run the query again"):
+        list(missing_of(MemoryStore(), task, how, brokers))
 
 
 def test_the_bytes_before_the_start_and_after_the_end_are_not_read() -> None:

@@ -15,8 +15,11 @@ from firnline.config.define import ConfigKey, declared_keys, key
 
 LONG_MAX = 9223372036854775807
 LEASES = "firnline.retention.leases"
-# A lease that ends later than this from now does not run yet: so it is bounded, whatever its end.
+# The longest lease that a reader may ask for.
 LEASE_MAX_MS = 7 * DAY_MS
+# A lease that ends later than this from now does not run yet: so it is bounded, whatever its end. A day more
+# than may be asked for, because clocks differ.
+_RUNS_MAX_MS = LEASE_MAX_MS + DAY_MS
 # Of a topic. Ended ones count, too, until somebody removes them: who asks for a lease does.
 LEASES_MAX = 100
 _TEXT = re.compile(r"([A-Za-z0-9._-]{1,64}):([0-9]{1,18})")
@@ -85,7 +88,7 @@ class TopicConfig:
         "LIST",
         (),
         "Readers for which retention and compaction remove nothing, as name:ms since 1970, until then. A"
-        " lease that ends more than 7 days from now does not count yet.",
+        " lease that ends more than 8 days from now does not count yet.",
         valid="[name]:[ms],[name]:[ms],...",
     )
     flush_messages: int = key(
@@ -312,4 +315,4 @@ def parse_lease(text: str) -> Lease | None:
 def is_leased(config: TopicConfig, now_ms: int) -> bool:
     """Whether a lease runs."""
     leases = (parse_lease(text) for text in config.firnline_retention_leases)
-    return any(each and now_ms < each.until_ms <= now_ms + LEASE_MAX_MS for each in leases)
+    return any(each and now_ms < each.until_ms <= now_ms + _RUNS_MAX_MS for each in leases)

@@ -192,36 +192,41 @@ def _read_checked(
         keeps_aborted=how.keeps_aborted,
         decoder=how.decoder,
     )
-    check_identity(store, piece)
-    continuity = Continuity(piece)
     account = _account(piece, how, wanted)
     refusal = Refusal(how, task.topic, task.partition)
-    for window in windows(
-        store,
-        piece.key,
-        begin=piece.begin_position,
-        end=piece.end_position,
-        window_bytes=how.window_bytes,
-    ):
-        continuity.note(window.frames)
-        if how.verify_crc:
-            # Also for batches that are not delivered: a flipped attribute turns any batch into a control
-            # batch.
-            check_crcs(window.data, window.frames, wanted)
+    for window in checked_windows(store, piece, how, wanted):
         if account is not None:
             refusal.note(account.note(window.data, window.frames))
         yield from decode_frames(window.data, window.frames, wanted)
         heads = window.frames.heads
         after = int(heads["base_offset"][-1] + heads["last_offset_delta"][-1]) + 1
         progress.next_offset = max(progress.next_offset, min(after, piece.end_offset))
-        is_past = heads["base_offset"][-1] >= piece.end_offset
-        if is_past and not continuity.needs_all:
-            break
-    else:
-        continuity.finish()
     if account is not None:
         refusal.note(account.finish())
     refusal.report()
+
+
+def checked_windows(
+    store: Source, piece: Piece, how: ReadSettings, wanted: Wanted
+) -> Iterator[Window]:
+    """Yield the batches of a piece, as far as they are needed, when all that can be told of them is checked.
+
+    Raises CorruptSegment for what is not what the catalog says; after the last window, for what is missing.
+    """
+    check_identity(store, piece)
+    continuity = Continuity(piece)
+    begin, end = piece.begin_position, piece.end_position
+    for window in windows(store, piece.key, begin=begin, end=end, window_bytes=how.window_bytes):
+        continuity.note(window.frames)
+        if how.verify_crc:
+            # Also for batches that are not delivered: a flipped attribute turns any batch into a control
+            # batch.
+            check_crcs(window.data, window.frames, wanted)
+        yield window
+        is_past = window.frames.heads["base_offset"][-1] >= piece.end_offset
+        if is_past and not continuity.needs_all:
+            return
+    continuity.finish()
 
 
 def _account(piece: Piece, how: ReadSettings, wanted: Wanted) -> Account | None:
@@ -280,20 +285,8 @@ def _look_again(
                 segment=piece.key,
             ) from again
         return
-    if brokers is not None and piece.has_loose_offsets:
-        raise StorageError(
-            "a segment that an index had divided left the tier while it was read, and only its bytes tell"
-            " which offsets are in which part",
-            topic=task.topic, partition=task.partition, segment=piece.key, remedy="run the query again",
-        )  # fmt: skip
     if brokers is not None:
-        # Another copy of the segment may be in the tier by now: the leader knows.
-        epochs = piece.segment.epochs
-        rest = TailTask(
-            task.topic, task.topic_id, task.partition, progress.next_offset, piece.end_offset,
-            epochs[-1][0] if epochs else NO_EPOCH,
-        )  # fmt: skip
-        yield from read_tail(rest, how, brokers)
+        yield from read_tail(rest_at_leader(task, piece, progress.next_offset), how, brokers)
         return
     cause, detail = LOST, ""
     if how.on_gap is not None:
@@ -311,6 +304,24 @@ def _look_again(
         raise loss from problem
     if is_reported(how.on_gap, cause):
         _log.warning("skipped a segment that was removed from the tier: %s", piece.key)
+
+
+def rest_at_leader(task: Task, piece: Piece, start_offset: int) -> TailTask:
+    """Return what reads the rest of a piece from the leader: it knows of another copy of the segment, if any.
+
+    Raises StorageError where the offsets of the piece are not its own alone: neighbours would come twice.
+    """
+    if piece.has_loose_offsets:
+        raise StorageError(
+            "a segment that an index had divided left the tier while it was read, and only its bytes tell"
+            " which offsets are in which part",
+            topic=task.topic, partition=task.partition, segment=piece.key, remedy="run the query again",
+        )  # fmt: skip
+    epochs = piece.segment.epochs
+    return TailTask(
+        task.topic, task.topic_id, task.partition, start_offset, piece.end_offset,
+        epochs[-1][0] if epochs else NO_EPOCH,
+    )  # fmt: skip
 
 
 def cause_of_removal(store: ObjectStore, task: Task, piece: Piece) -> tuple[str, str]:

@@ -38,20 +38,17 @@ CALLS_AT_ONCE = 4
 
 
 class Unlisted:
-    """Since when segments are in no catalog, as far as this process knows. One for each leader epoch.
-
-    A segment is forgotten when a removal without it is begun.
-    """
+    """Since when segments are in no catalog, as far as this process knows. One for each leader epoch."""
 
     def __init__(self) -> None:
         self._since_ms: dict[Uuid, int] = {}
 
-    def forget_others(self, segments: Sequence[RemoteSegment]) -> None:
-        """Keep only what is known of these segments."""
-        since_ms = self._since_ms
-        if since_ms:
-            ids = (each.segment_id for each in segments)
-            self._since_ms = {each: since_ms[each] for each in ids if each in since_ms}
+    def __len__(self) -> int:
+        return len(self._since_ms)
+
+    def forget(self, segment: RemoteSegment) -> None:
+        """Its objects are deleted."""
+        self._since_ms.pop(segment.segment_id, None)
 
     def for_ms(self, segment: RemoteSegment, now_ms: int) -> int:
         """Return for how long the catalog has been without a segment; 0 when it is asked first."""
@@ -87,8 +84,7 @@ class SegmentRemoval:
     ) -> None:
         self._services = services
         self._delay_ms = delay_ms
-        self._unlisted = unlisted or Unlisted()
-        self._unlisted.forget_others(segments)
+        self._unlisted = Unlisted() if unlisted is None else unlisted
         # Segments that have not been checked yet. Nothing is deleted before it is empty: readers and the
         # catalog must not have any of the segments by then (rel-T2).
         self._to_mark = deque(segments)
@@ -204,6 +200,8 @@ class SegmentRemoval:
             if isinstance(result, Exception):
                 self._failed(call, result)
             else:
+                for segment in call:
+                    self._unlisted.forget(segment)
                 deleted += [each for each in call if each.state != SegmentState.COPY_STARTED]
         is_failed = any(isinstance(result, Exception) for result in results)
         self._count = 1 if is_failed else min(2 * self._count, self._most)

@@ -41,8 +41,11 @@ def test_objects_of_expired_segments_stay_for_the_delay_after_the_catalog_is_wit
     assert {each.state.name for each in node.segments()} == {"DELETE_STARTED"}
     node.pass_time(DELAY_MS - 3_000)
     assert objects(cluster) == 2
+    unlisted = node.tier._tasks[WHERE].expiry._unlisted
+    assert len(unlisted) == 2
     node.pass_time(4_000)
     assert (objects(cluster), node.segments()) == (0, [])
+    assert not unlisted, "what is deleted is forgotten"
 
 
 def test_a_catalog_that_cannot_be_written_does_not_use_up_the_delay() -> None:

@@ -9,17 +9,16 @@ from collections.abc import Iterable, Iterator
 import pyarrow as pa
 
 from firnline.base.errors import StorageError
-from firnline.base.ids import NO_EPOCH, Uuid, uuid_text
+from firnline.base.ids import Uuid, uuid_text
 from firnline.spark.brokers.fetch import Gone, answers
 from firnline.spark.frames import check_crcs
 from firnline.spark.gaps.causes import LeftOut, Missing, is_loss
 from firnline.spark.gaps.expired import ExpiredTask, explain_expired
 from firnline.spark.gaps.holes import Account, hole_at_leader, hole_in, merged
-from firnline.spark.integrity import Continuity
 from firnline.spark.options.brokers import BrokerSettings
 from firnline.spark.planning.catalogs import has_segment
 from firnline.spark.planning.plan import Piece, TailTask, Task
-from firnline.spark.read import cause_of_removal, check_identity, located, windows
+from firnline.spark.read import cause_of_removal, checked_windows, located, rest_at_leader
 from firnline.spark.schema import BROKER, CorruptSegment, ReadSettings, Wanted
 from firnline.spark.tables.columns import GAPS, TABLES
 from firnline.spark.tables.rows import Row, record_batches
@@ -108,11 +107,7 @@ def _missing_in_piece(
                 topic=task.topic, partition=task.partition, segment=piece.key,
             ) from again  # fmt: skip
     if brokers is not None:
-        epochs = piece.segment.epochs
-        tail = TailTask(
-            task.topic, task.topic_id, task.partition, rest.start_offset, rest.end_offset,
-            epochs[-1][0] if epochs else NO_EPOCH,
-        )  # fmt: skip
+        tail = rest_at_leader(task, piece, rest.start_offset)
         yield from _missing_at_leader(tail, how, brokers)
         return
     cause, detail = cause_of_removal(store, task, piece)
@@ -126,24 +121,8 @@ def _missing_in_object(
 ) -> Iterator[Missing]:
     wanted = _wanted(task, piece, how)
     try:
-        check_identity(store, piece)
-        continuity = Continuity(piece)
-        for window in windows(
-            store,
-            piece.key,
-            begin=piece.begin_position,
-            end=piece.end_position,
-            window_bytes=how.window_bytes,
-        ):
-            continuity.note(window.frames)
-            if how.verify_crc:
-                check_crcs(window.data, window.frames, wanted)
+        for window in checked_windows(store, piece, how, wanted):
             yield from account.note(window.data, window.frames)
-            is_past = window.frames.heads["base_offset"][-1] >= piece.end_offset
-            if is_past and not continuity.needs_all:
-                break
-        else:
-            continuity.finish()
     except CorruptSegment as problem:
         raise located(problem, task.topic, task.partition) from None
     yield from account.finish()
