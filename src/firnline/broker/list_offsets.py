@@ -25,8 +25,8 @@ from firnline.replica.read import READ_COMMITTED, READ_LOG_END, unread
 if TYPE_CHECKING:
     from firnline.log.log import Log
 
-# A search by time takes some 15 us: it reads an index and a batch.
-_ASKS_PER_SLICE = 100
+# A search by time takes some 30 us: it reads an index, a batch and the next one's header.
+_ASKS_PER_SLICE = 40
 # How long to wait for a disk if the request has no time-out. Clients give up then, too.
 _DISK_MS = 30_000
 # Searches of one request that wait for one log directory at a time.

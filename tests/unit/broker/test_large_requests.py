@@ -72,7 +72,6 @@ CALLS_MAX = 15_000
 # Of those whose calls are long ones, or whose first step has more to decode.
 LONGER = (
     "produce, acks=all",
-    "list_offsets, by time",
     "delete_records",
     "describe_groups",
     "offset_commit",
