@@ -1,0 +1,76 @@
+"""The runner of transcripts notices every difference."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.transcripts import Step, blocks, matches, run_transcript, steps
+
+PAGE = """# A page
+
+```console
+$ echo one; echo two >&2  # a remark
+one
+two      # another
+$ cat <<END
+> three
+> END
+three
+```
+
+```python
+$ echo no transcript
+```
+"""
+
+
+def test_a_page_has_transcripts() -> None:
+    (block,) = blocks(PAGE)
+    assert steps(block) == [
+        Step("echo one; echo two >&2  # a remark", ("one", "two")),
+        Step("cat <<END\nthree\nEND", ("three",)),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("printed", "expected", "are_same"),
+    [
+        ([], [], True),
+        (["a"], [], False),
+        ([], ["a"], False),
+        (["a", "b"], ["a", "b"], True),
+        (["a", "x", "b"], ["a", "b"], False),
+        (["a", "x", "y", "b"], ["a", "...", "b"], True),
+        (["a", "b"], ["a", "...", "b"], True),
+        (["pid 17, port 9"], ["pid ..., port 9"], True),
+        (["pid 17, port 8"], ["pid ..., port 9"], False),
+        (["a.c"], ["a.c"], True),
+        (["abc"], ["a.c"], False),
+    ],
+)
+def test_dots_stand_for_anything(printed: list[str], expected: list[str], are_same: bool) -> None:
+    assert matches(printed, expected) is are_same
+
+
+def run(block: str, directory: Path, within_s: float = 20) -> None:
+    run_transcript(block, directory, os.environ, replaced={"9092": "7"}, within_s=within_s)
+
+
+def test_commands_share_a_shell_and_texts_are_replaced(tmp_path: Path) -> None:
+    run("$ cd /; NAME=x\n$ echo $NAME $PWD 9092\nx / 7\n", tmp_path)
+
+
+def test_a_job_in_the_background_may_print_later(tmp_path: Path) -> None:
+    run("$ (sleep 0.3; echo ready; sleep 60) &\nready\n$ echo on\non\n", tmp_path)
+
+
+@pytest.mark.parametrize("printed", ["other", "", "some\nmore"])
+def test_another_output_fails_and_is_shown(tmp_path: Path, printed: str) -> None:
+    with pytest.raises(AssertionError, match="instead of"):
+        run(f"$ echo some\n{printed}\n", tmp_path, within_s=0.5)
+
+
+def test_a_command_that_hangs_fails(tmp_path: Path) -> None:
+    with pytest.raises(AssertionError, match="has not ended"):
+        run("$ sleep 60\n", tmp_path, within_s=0.3)
