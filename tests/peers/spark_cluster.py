@@ -34,9 +34,9 @@ from tests.peers.servers import run_or_missing
 
 ROOT = Path(__file__).resolve().parents[2]
 SPARK_HOME = Path(pyspark.__file__).parent
-_START_SECONDS = 60
+_START_SECONDS = 180
 _STOP_SECONDS = 20
-_JOB_SECONDS = 240
+_JOB_SECONDS = 600
 # The JVMs live for seconds: they are to start fast.
 _JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
 WORKERS = 2
