@@ -20,7 +20,11 @@ COMMANDS = {
     "server": ("firnline.cli.server", "Start a node from a server.properties file."),
     "storage": ("firnline.cli.storage", "Prepare the directories of a node."),
     "topic": ("firnline.cli.topic", "Create, list, describe, alter and delete topics."),
-    "group": ("firnline.cli.group", "List, describe and delete consumer groups."),
+    "group": ("firnline.cli.group", "List, describe, reset and delete consumer groups."),
+    "config": ("firnline.cli.operations.config", "Settings of topics and brokers."),
+    "partition": ("firnline.cli.operations.partition", "Move partitions, and elect leaders."),
+    "broker": ("firnline.cli.operations.broker", "List brokers, and forget one that is gone."),
+    "log-dirs": ("firnline.cli.operations.log_dirs", "What is in the directories of the brokers."),
     "cluster": ("firnline.cli.cluster", "Brokers, controllers and partitions in one view."),
     "quorum": (
         "firnline.cli.quorum",

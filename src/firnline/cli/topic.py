@@ -7,6 +7,7 @@ from typing import Any, NoReturn
 import click
 
 from firnline.base.errors import Code, KafkaError
+from firnline.cli.operations.delete_records import command as delete_records
 from firnline.cli.show import SOMETHING_IS_WRONG, as_json, broker_options, facts, pairs, rows
 from firnline.client.admin import Admin
 from firnline.client.cluster import PartitionState, TopicState, describe_topics
@@ -48,6 +49,9 @@ validate_only = click.option(
 @click.group()
 def command() -> None:
     """Create, list, describe, alter and delete topics."""
+
+
+command.add_command(delete_records)
 
 
 @command.command()

@@ -18,7 +18,7 @@ from firnline.protocol.messages.k42_delete_groups import DeleteGroupsRequest
 # The last version that names topics instead of giving their ids.
 _OFFSET_FETCH_BY_NAME = 9
 # Errors of a coordinator that has just taken over, or is about to: retried for a while.
-_LATER = (
+LATER = (
     Code.COORDINATOR_LOAD_IN_PROGRESS,
     Code.COORDINATOR_NOT_AVAILABLE,
     Code.NOT_COORDINATOR,
@@ -59,7 +59,7 @@ def list_groups(admin: Admin) -> list[GroupRow]:
     """Return the groups of all brokers, by name."""
     rows = []
     for broker in admin.brokers():
-        for found in _when_loaded(admin, partial(_groups_of, broker)):
+        for found in when_loaded(admin, partial(_groups_of, broker)):
             rows.append(
                 GroupRow(found.group_id, found.group_state, found.group_type, found.protocol_type)
             )
@@ -74,7 +74,7 @@ def _groups_of(broker: Connection) -> Any:
 
 def describe_group(admin: Admin, group: str) -> GroupDescription:
     """Return one group. Raises KafkaError(GROUP_ID_NOT_FOUND) for an unknown group."""
-    return _when_loaded(admin, lambda: _describe(admin, group))
+    return when_loaded(admin, lambda: _describe(admin, group))
 
 
 def _describe(admin: Admin, group: str) -> GroupDescription:
@@ -98,7 +98,7 @@ def _describe(admin: Admin, group: str) -> GroupDescription:
 
 def delete_group(admin: Admin, group: str) -> None:
     """Delete an empty group and its offsets."""
-    _when_loaded(admin, lambda: _delete(admin, group))
+    when_loaded(admin, lambda: _delete(admin, group))
 
 
 def _delete(admin: Admin, group: str) -> None:
@@ -107,14 +107,14 @@ def _delete(admin: Admin, group: str) -> None:
     refuse(result.error_code, None, f"group {group}")
 
 
-def _when_loaded(admin: Admin, ask: Callable[[], _T]) -> _T:
+def when_loaded(admin: Admin, ask: Callable[[], _T]) -> _T:
     """Retry while the coordinator is loading, for as long as `admin` waits."""
     until_s = time.monotonic() + admin.timeout_s
     while True:
         try:
             return ask()
         except KafkaError as problem:
-            if problem.code not in _LATER or time.monotonic() >= until_s:
+            if problem.code not in LATER or time.monotonic() >= until_s:
                 raise
         time.sleep(_RETRY_S)
 

@@ -1,0 +1,88 @@
+"""Moves of partitions under way: how they are shown, and how a command waits for them. WORLD."""
+
+import sys
+import time
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+import click
+
+from firnline.base.ids import TopicPartition
+from firnline.cli.operations.words import count_of, duration_ms_of
+from firnline.cli.show import as_json, bytes_of, rows
+from firnline.client.admin import Admin
+from firnline.client.operations.reassignments import Move, list_moves, with_progress
+
+_LOOK_S = 0.5
+_INTERRUPTED = 130
+
+
+def wait_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add --wait and --within."""
+    options = (
+        click.option("--wait", "is_waiting", is_flag=True, help="Wait until the moves are over."),
+        click.option(
+            "--within", metavar="TIME", help="With --wait: for so long at most (90s, 2h)."
+        ),
+    )
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+def wait_for_moves(
+    admin: Admin, places: Collection[TopicPartition], within: str | None
+) -> list[Move]:
+    """Wait until none of these partitions moves, and show progress on a terminal; return what still moves.
+
+    Ctrl-C ends the wait, not the moves.
+    """
+    until_s = None
+    if within is not None:
+        until_s = time.monotonic() + duration_ms_of(within, "--within") / 1000
+    is_terminal = sys.stderr.isatty()
+    try:
+        while True:
+            left = [row for row in list_moves(admin) if row.place in places]
+            is_over = not left or (until_s is not None and time.monotonic() >= until_s)
+            if is_over or is_terminal:
+                left = with_progress(admin, left)
+            if is_terminal:
+                click.echo(f"\r\x1b[K{_line(left, len(places))}", err=True, nl=is_over)
+            if is_over:
+                return left
+            time.sleep(_LOOK_S)
+    except KeyboardInterrupt:
+        click.echo("\nthe moves go on: see firnline partition status", err=True)
+        sys.exit(_INTERRUPTED)
+
+
+def _line(left: Sequence[Move], total: int) -> str:
+    said = f"{total - len(left)} of {count_of(total, 'partition')} moved"
+    known = [row for row in left if row.size_bytes >= 0]
+    if not known:
+        return said
+    copied = bytes_of(sum(row.copied_bytes for row in known))
+    return (
+        f"{said}, {copied} of {bytes_of(sum(row.size_bytes for row in known))} copied of the rest"
+    )
+
+
+def show_progress(found: Sequence[Move], style: str) -> None:
+    """Show moves as rows."""
+    if style == "json":
+        as_json([row._asdict() for row in found])
+        return
+    shown = [
+        {
+            "topic": row.topic,
+            "partition": row.partition,
+            "replicas": row.replicas,
+            "adding": row.adding,
+            "removing": row.removing,
+            "copied": bytes_of(row.copied_bytes) if row.copied_bytes >= 0 else "",
+            "of": bytes_of(row.size_bytes) if row.size_bytes >= 0 else "",
+        }
+        for row in found
+    ]
+    rows(shown, style, empty="no partition moves")
