@@ -73,7 +73,7 @@ def committed_offsets(admin: Admin, groups: Collection[str]) -> dict[str, Commit
     """Return what each group has committed. Each coordinator is asked once for some hundred groups."""
     until_s = time.monotonic() + admin.timeout_s
     found: dict[str, Committed | KafkaError] = {}
-    left = sorted(groups)
+    left = sorted(set(groups))
     while left:
         found |= _committed_once(admin, left)
         left = [name for name in left if _is_later(found[name])]
