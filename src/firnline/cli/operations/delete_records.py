@@ -96,13 +96,15 @@ def command(
         elif to_offset is not None:
             exact = dict.fromkeys(places, to_offset)
         plan = _plan(admin, places, exact, before_ms)
-        if style == "table":
-            rows([_shown(row) for row in plan], style, empty="no partitions")
-        count = sum(row.new_start - row.start for row in plan)
-        outcomes: dict[TopicPartition, int | KafkaError] = {}
-        if count and not dry_run:
-            agree(f"Delete up to {count_of(count, 'record')} for good?", is_agreed)
-            wanted = {row.place: row.new_start for row in plan if row.new_start > row.start}
+    if style == "table":
+        rows([_shown(row) for row in plan], style, empty="no partitions")
+    count = sum(row.new_start - row.start for row in plan)
+    outcomes: dict[TopicPartition, int | KafkaError] = {}
+    if count and not dry_run:
+        agree(f"Delete up to {count_of(count, 'record')} for good?", is_agreed)
+        wanted = {row.place: row.new_start for row in plan if row.new_start > row.start}
+        # Anew: a person may have thought for long.
+        with Admin(bootstrap) as admin:
             outcomes = delete_records(admin, wanted)
     _report(plan, outcomes, style)
 

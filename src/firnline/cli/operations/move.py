@@ -102,8 +102,8 @@ def move(
             return
         outcomes = _begin(admin, changed) if execute else {}
         is_done = _show(admin, current, changed, outcomes, style, is_begun=execute)
-        if is_waiting:
-            is_done &= _wait(admin, changed, within)
+    if is_waiting:
+        is_done &= _wait(bootstrap, changed, within)
     if not is_done:
         sys.exit(SOMETHING_IS_WRONG)
 
@@ -194,16 +194,17 @@ def _show(
     return not problems
 
 
-def _wait(admin: Admin, changed: Assignment, within: str | None) -> bool:
+def _wait(bootstrap: str, changed: Assignment, within: str | None) -> bool:
     """Wait for the moves, and return whether the partitions are where they were to be."""
-    left = wait_for_moves(admin, set(changed), within)
+    left = wait_for_moves(bootstrap, set(changed), within)
     if left:
         click.echo("these still move:", err=True)
         show_progress(left, "table")
         return False
     until_s = time.monotonic() + _METADATA_S
     while True:
-        there = replicas_of(admin, list(changed)) if changed else {}
+        with Admin(bootstrap) as admin:
+            there = replicas_of(admin, list(changed)) if changed else {}
         elsewhere = [place for place, row in changed.items() if there[place] != row]
         if not elsewhere or time.monotonic() >= until_s:
             break

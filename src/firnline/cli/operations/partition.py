@@ -42,8 +42,8 @@ def status(is_waiting: bool, within: str | None, bootstrap: str, style: str) -> 
     """
     with Admin(bootstrap) as admin:
         found = with_progress(admin, list_moves(admin))
-        if is_waiting:
-            found = wait_for_moves(admin, {row.place for row in found}, within)
+    if is_waiting and found:
+        found = wait_for_moves(bootstrap, {row.place for row in found}, within)
     show_progress(found, style)
     if is_waiting and found:
         sys.exit(SOMETHING_IS_WRONG)
@@ -99,9 +99,11 @@ def elect_(
     wanted = partitions_of(partitions, "PARTITIONS")
     with Admin(bootstrap) as admin:
         places = None if is_all else partitions_named(admin, wanted)
-        if is_unclean:
-            what = "every partition without a leader" if places is None else _named(places)
-            agree(f"Elect unclean leaders of {what}? Acknowledged records may be lost.", is_agreed)
+    if is_unclean:
+        what = "every partition without a leader" if places is None else _named(places)
+        agree(f"Elect unclean leaders of {what}? Acknowledged records may be lost.", is_agreed)
+    # Anew: a person may have thought for long.
+    with Admin(bootstrap) as admin:
         outcomes = elect(admin, UNCLEAN if is_unclean else PREFERRED, places)
     _show(outcomes, "elected", style, empty="no partition needs an election")
 

@@ -1,5 +1,6 @@
 """Moves of partitions under way: how they are shown, and how a command waits for them. WORLD."""
 
+import math
 import sys
 import time
 from collections.abc import Callable, Collection, Sequence
@@ -7,6 +8,7 @@ from typing import Any
 
 import click
 
+from firnline.base.errors import FirnlineError
 from firnline.base.ids import TopicPartition
 from firnline.cli.operations.words import count_of, duration_ms_of
 from firnline.cli.show import as_json, bytes_of, rows
@@ -14,6 +16,8 @@ from firnline.client.admin import Admin
 from firnline.client.operations.reassignments import Move, list_moves, with_progress
 
 _LOOK_S = 0.5
+_ANSWER_S = 10.0
+_SILENCE_S = 60.0
 _INTERRUPTED = 130
 
 
@@ -31,22 +35,28 @@ def wait_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def wait_for_moves(
-    admin: Admin, places: Collection[TopicPartition], within: str | None
+    bootstrap: str, places: Collection[TopicPartition], within: str | None
 ) -> list[Move]:
     """Wait until none of these partitions moves, and show progress on a terminal; return what still moves.
 
-    Ctrl-C ends the wait, not the moves.
+    A cluster may be silent for a while: a broker that restarts ends no wait. Ctrl-C ends it, not the moves.
     """
-    until_s = None
+    until_s = math.inf
     if within is not None:
         until_s = time.monotonic() + duration_ms_of(within, "--within") / 1000
     is_terminal = sys.stderr.isatty()
+    answered_s = time.monotonic()
     try:
         while True:
-            left = [row for row in list_moves(admin) if row.place in places]
-            is_over = not left or (until_s is not None and time.monotonic() >= until_s)
-            if is_over or is_terminal:
-                left = with_progress(admin, left)
+            try:
+                left = _look(bootstrap, places)
+                answered_s = time.monotonic()
+            except FirnlineError:
+                if time.monotonic() > min(until_s, answered_s + _SILENCE_S):
+                    raise
+                time.sleep(_LOOK_S)
+                continue
+            is_over = not left or time.monotonic() >= until_s
             if is_terminal:
                 click.echo(f"\r\x1b[K{_line(left, len(places))}", err=True, nl=is_over)
             if is_over:
@@ -55,6 +65,13 @@ def wait_for_moves(
     except KeyboardInterrupt:
         click.echo("\nthe moves go on: see firnline partition status", err=True)
         sys.exit(_INTERRUPTED)
+
+
+def _look(bootstrap: str, places: Collection[TopicPartition]) -> list[Move]:
+    """Return which of the partitions move. Each look has its own time: the wait may take hours."""
+    with Admin(bootstrap, timeout_s=_ANSWER_S) as admin:
+        left = [row for row in list_moves(admin) if row.place in places]
+        return with_progress(admin, left)
 
 
 def _line(left: Sequence[Move], total: int) -> str:

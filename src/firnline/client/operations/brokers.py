@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 from firnline.base.errors import Code, FirnlineError, KafkaError
 from firnline.base.ids import TopicPartition
 from firnline.client.admin import Admin
-from firnline.client.operations.partitions import ask_controller, at_the_same_time, by_topic
+from firnline.client.operations.partitions import at_the_same_time, by_topic
+from firnline.client.operations.patience import ask_controller, ask_to_wait
 from firnline.client.wire import refuse
 from firnline.protocol.messages.k35_describe_log_dirs import (
     DescribableLogDirTopic,
@@ -90,9 +91,8 @@ def unregister(admin: Admin, broker_id: int) -> None:
         raise KafkaError(Code.INVALID_REQUEST, why)
 
     def ask() -> None:
-        answer = admin.controller().ask(
-            UnregisterBrokerRequest(broker_id=broker_id), timeout_s=admin.timeout_s + 5
-        )
+        request = UnregisterBrokerRequest(broker_id=broker_id)
+        answer = ask_to_wait(admin, admin.controller(), request)
         refuse(answer.error_code, answer.error_message, f"broker {broker_id}")
 
     ask_controller(admin, ask)

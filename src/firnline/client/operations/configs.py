@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 from firnline.base.errors import Code, KafkaError
 from firnline.client.admin import TOPIC_RESOURCE, Admin
 from firnline.client.connection import Connection
-from firnline.client.operations.partitions import ask_controller, topics_named
+from firnline.client.operations.partitions import topics_named
+from firnline.client.operations.patience import ask_controller, ask_to_wait
 from firnline.client.wire import refuse
 from firnline.config.parse import nearest
 from firnline.protocol.messages.k32_describe_configs import (
@@ -123,7 +124,7 @@ def alter(admin: Admin, resource: Resource, changes: Changes, *, validate_only: 
     node = _node_of(admin, resource, is_change=True)
 
     def ask() -> None:
-        (result,) = node.ask(request, timeout_s=admin.timeout_s + 5).responses
+        (result,) = ask_to_wait(admin, node, request).responses
         refuse(result.error_code, result.error_message, str(resource))
 
     ask_controller(admin, ask)

@@ -4,7 +4,6 @@ Source: KIP-211 (a commit from outside a group), KIP-496 (delete), KIP-699 and K
 request).
 """
 
-import time
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -20,6 +19,7 @@ from firnline.client.operations.partitions import (
     error_of,
     offsets_at,
 )
+from firnline.client.operations.patience import repeat
 from firnline.client.wire import refuse
 from firnline.protocol.messages.k08_offset_commit import (
     OffsetCommitRequest,
@@ -41,7 +41,6 @@ _COMMIT_BY_NAME, _FETCH_BY_NAME = 9, 9
 # The first versions for many groups in one request.
 _COORDINATORS, _GROUPS = 4, 8
 _GROUPS_A_REQUEST = 200
-_RETRY_S = 0.1
 Committed = dict[TopicPartition, int]
 
 
@@ -71,15 +70,15 @@ class GroupLag(NamedTuple):
 
 def committed_offsets(admin: Admin, groups: Collection[str]) -> dict[str, Committed | KafkaError]:
     """Return what each group has committed. Each coordinator is asked once for some hundred groups."""
-    until_s = time.monotonic() + admin.timeout_s
     found: dict[str, Committed | KafkaError] = {}
     left = sorted(set(groups))
-    while left:
-        found |= _committed_once(admin, left)
-        left = [name for name in left if _is_later(found[name])]
-        if not left or time.monotonic() >= until_s:
-            break
-        time.sleep(_RETRY_S)
+
+    def ask_those_left() -> Sequence[str]:
+        found.update(_committed_once(admin, left))
+        left[:] = [name for name in left if _is_later(found[name])]
+        return left
+
+    repeat(admin, ask_those_left, lambda later: not later)
     return found
 
 

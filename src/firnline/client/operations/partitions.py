@@ -3,7 +3,6 @@
 The outcome of a partition is a value or its KafkaError, so that one refusal hides no other outcome.
 """
 
-import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, TypeVar
@@ -12,6 +11,7 @@ from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import TopicPartition
 from firnline.client.admin import Admin
 from firnline.client.connection import Connection, Unreachable
+from firnline.client.operations.patience import ask_to_wait, repeat, wait_ms
 from firnline.client.wire import refuse
 from firnline.config.parse import nearest
 from firnline.protocol.messages.k02_list_offsets import (
@@ -28,14 +28,11 @@ from firnline.protocol.messages.k21_delete_records import (
 _T = TypeVar("_T")
 HIGH_WATERMARK = -1
 _ASKED_AT_ONCE = 16
-_RETRY_S = 0.2
 # The leader has changed, or is about to: the next metadata may tell who leads.
 _MOVED = (
     *(Code.NOT_LEADER_OR_FOLLOWER, Code.LEADER_NOT_AVAILABLE, Code.REPLICA_NOT_AVAILABLE),
     *(Code.FENCED_LEADER_EPOCH, Code.UNKNOWN_LEADER_EPOCH, Code.OFFSET_NOT_AVAILABLE),
 )
-# A controller is not known yet, or did not answer the broker that forwards.
-_NO_CONTROLLER = (Code.NOT_CONTROLLER, Code.REQUEST_TIMED_OUT)
 
 
 class OffsetAt(NamedTuple):
@@ -103,15 +100,16 @@ def ask_leaders(
 
     A leader that does not answer is asked again too: `ask` must be safe to repeat.
     """
-    until_s = time.monotonic() + admin.timeout_s
     outcomes: dict[TopicPartition, _T | KafkaError] = {}
     left = sorted(places)
-    while True:
-        outcomes |= _ask_once(admin, left, ask)
-        left = [place for place in left if _has_moved(outcomes[place])]
-        if not left or time.monotonic() >= until_s:
-            return {place: outcomes[place] for place in sorted(outcomes)}
-        time.sleep(_RETRY_S)
+
+    def ask_those_left() -> Sequence[TopicPartition]:
+        outcomes.update(_ask_once(admin, left, ask))
+        left[:] = [place for place in left if _has_moved(outcomes[place])]
+        return left
+
+    repeat(admin, ask_those_left, lambda moved: not moved)
+    return {place: outcomes[place] for place in sorted(outcomes)}
 
 
 def _has_moved(outcome: object) -> bool:
@@ -164,26 +162,6 @@ def at_the_same_time(ask: Callable[[Any], _T], items: Sequence[Any]) -> list[_T]
         return list(pool.map(ask, items))
 
 
-def ask_controller(admin: Admin, ask: Callable[[], _T]) -> _T:
-    """Retry a change while no controller is known, for as long as `admin` waits. Then KafkaError says so.
-
-    `ask` must be safe to repeat.
-    """
-    until_s = time.monotonic() + admin.timeout_s
-    while True:
-        try:
-            return ask()
-        except KafkaError as problem:
-            if problem.code not in _NO_CONTROLLER:
-                raise
-            if time.monotonic() >= until_s:
-                why = (
-                    "no controller is active, so nothing can be changed: see firnline quorum status"
-                )
-                raise KafkaError(problem.code, why) from None
-        time.sleep(_RETRY_S)
-
-
 # ----------------------------------------------------------------------------------------- offsets
 
 
@@ -207,9 +185,7 @@ def offsets_at(
             )
             for name, indexes in by_topic(places).items()
         ]
-        request = ListOffsetsRequest(
-            replica_id=-1, topics=topics, timeout_ms=int(admin.timeout_s * 1000)
-        )
+        request = ListOffsetsRequest(replica_id=-1, topics=topics, timeout_ms=wait_ms(admin))
         return {
             TopicPartition(topic.name, part.partition_index): (
                 error_of(part.error_code, None, f"{topic.name}-{part.partition_index}")
@@ -242,9 +218,8 @@ def delete_records(
             )
             for name, indexes in by_topic(places).items()
         ]
-        request = DeleteRecordsRequest(topics=topics, timeout_ms=int(admin.timeout_s * 1000))
-        # The broker may take the whole timeout: it waits for the followers.
-        answer = leader.ask(request, timeout_s=admin.timeout_s + 5)
+        request = DeleteRecordsRequest(topics=topics, timeout_ms=wait_ms(admin))
+        answer = ask_to_wait(admin, leader, request)  # it waits for the followers
         found: dict[TopicPartition, int | KafkaError] = {}
         for topic in answer.topics:
             for part in topic.partitions:

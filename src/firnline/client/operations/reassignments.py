@@ -11,11 +11,11 @@ from firnline.base.ids import TopicPartition
 from firnline.client.admin import Admin
 from firnline.client.operations.brokers import directories
 from firnline.client.operations.partitions import (
-    ask_controller,
     by_topic,
     error_of,
     topics_named,
 )
+from firnline.client.operations.patience import ask_controller, ask_to_wait, wait_ms
 from firnline.client.wire import refuse
 from firnline.protocol.messages.k43_elect_leaders import ElectionTopic, ElectLeadersRequest
 from firnline.protocol.messages.k45_alter_partition_reassignments import (
@@ -64,8 +64,8 @@ def list_moves(admin: Admin) -> list[Move]:
     """Return the reassignments under way, in order of the partitions."""
 
     def ask() -> list[Move]:
-        request = ListPartitionReassignmentsRequest(timeout_ms=int(admin.timeout_s * 1000))
-        answer = admin.controller().ask(request, timeout_s=admin.timeout_s + 5)
+        request = ListPartitionReassignmentsRequest(timeout_ms=wait_ms(admin))
+        answer = ask_to_wait(admin, admin.controller(), request)
         refuse(answer.error_code, answer.error_message, "reassignments")
         return sorted(
             Move(
@@ -122,12 +122,10 @@ def reassign(
         )
         for name, indexes in by_topic(list(wanted)).items()
     ]
-    request = AlterPartitionReassignmentsRequest(
-        timeout_ms=int(admin.timeout_s * 1000), topics=topics
-    )
+    request = AlterPartitionReassignmentsRequest(timeout_ms=wait_ms(admin), topics=topics)
 
     def ask() -> dict[TopicPartition, KafkaError | None]:
-        answer = admin.controller().ask(request, timeout_s=admin.timeout_s + 5)
+        answer = ask_to_wait(admin, admin.controller(), request)
         refuse(answer.error_code, answer.error_message, "reassignment")
         return {
             TopicPartition(topic.name, part.partition_index): error_of(
@@ -155,11 +153,11 @@ def elect(
             for name, indexes in by_topic(places).items()
         ]
     request = ElectLeadersRequest(
-        election_type=kind, topic_partitions=topics, timeout_ms=int(admin.timeout_s * 1000)
+        election_type=kind, topic_partitions=topics, timeout_ms=wait_ms(admin)
     )
 
     def ask() -> dict[TopicPartition, KafkaError | None]:
-        answer = admin.controller().ask(request, timeout_s=admin.timeout_s + 5)
+        answer = ask_to_wait(admin, admin.controller(), request)
         refuse(answer.error_code, None, "election")
         return {
             TopicPartition(topic.topic, part.partition_id): error_of(
