@@ -1,8 +1,9 @@
-"""`firnline doctor`: look for old damage in places that nobody looks at every day. WORLD.
+"""`firnline doctor`: what is wrong with a cluster, and old damage that nobody looks for every day. WORLD.
 
-Changes nothing unless it is asked to. On brokers: do the replicas of a partition hold the same batches? In
-the tier: does each catalog match the objects in the store, and does the log begin where the tier does? In
-directories: stray partitions, and replicas that differ. Source: rel-R9, spec T10, T62.
+Changes nothing unless it is asked to. The state of a cluster is looked at in `cli.operations.checkup`. Old
+damage, on brokers: do the replicas of a partition hold the same batches? In the tier: does each catalog match
+the objects in the store, and does the log begin where the tier does? In directories: stray partitions, and
+replicas that differ. Source: rel-R9, spec T10, T62.
 """
 
 import os
@@ -18,6 +19,7 @@ import click
 from firnline.base.errors import ConfigError, FirnlineError, KafkaError, StorageError
 from firnline.base.ids import TopicPartition, Uuid, uuid_text
 from firnline.cli.leftovers import leftovers
+from firnline.cli.operations.checkup import check_cluster
 from firnline.cli.show import as_json, format_option, rows
 from firnline.cli.tier.spark_python import VARIABLES, wrong_pythons
 from firnline.cli.tier.store import named_store, tier_config
@@ -42,6 +44,8 @@ from firnline.tiered.objects.layout import LOG, segment_folder
 
 SOMETHING_IS_WRONG = 3
 _NEWEST = 10_000
+# Longer than the five seconds after which most consumers commit again.
+_WATCH_S = 6.0
 # A leader writes the catalog after the metadata; it may take this long.
 _CATALOG_S = 10.0
 _LOOK_S = 0.5
@@ -125,6 +129,10 @@ _REMEDIES = {
     help="How many offsets of each replica are compared over the brokers; 0 for all.",
 )  # fmt: skip
 @click.option(
+    "--watch", "watch_s", type=click.FloatRange(0), default=_WATCH_S, show_default=True,
+    help="Seconds over which lags and moves are watched, if there are any; 0: not at all.",
+)  # fmt: skip
+@click.option(
     "--spark", is_flag=True,
     help="Check only the Python of PYSPARK_PYTHON and PYSPARK_DRIVER_PYTHON, and ask no broker.",
 )  # fmt: skip
@@ -138,10 +146,14 @@ def command(
     clean: bool,
     topics: tuple[str, ...],
     newest: int,
+    watch_s: float,
     spark: bool,
     style: str,
 ) -> None:
-    """Look for old damage: replicas that differ, stray partitions, catalogs that miss segments.
+    """Say what is wrong with a cluster, and how to mend it.
+
+    Looks at leaders, in-sync replicas, moves, directories and groups; and for old damage: replicas that
+    differ, stray partitions, catalogs that miss segments.
 
     Changes nothing without --clean. For scripts: the exit code is 0 when nothing was found, or all of it was
     removed; 3 when something was found; and 1 when no broker answered. Replicas of compacted topics are
@@ -163,6 +175,8 @@ def command(
         bootstrap = "127.0.0.1:9092"
     if bootstrap is not None:
         with Admin(bootstrap) as admin:
+            for each in check_cluster(admin, topics, watch_s, report.looked):
+                report.add(*each)
             _look_at_brokers(admin, topics, newest, report)
             status = _tier_status(admin, report)
         _look_at_tier_metadata(status, topics, report)

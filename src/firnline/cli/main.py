@@ -31,7 +31,7 @@ COMMANDS = {
         "Show the metadata quorum: its leader and the lag of each member.",
     ),
     "tier": ("firnline.cli.tier.command", "Show what is in the remote tier; check a store."),
-    "doctor": ("firnline.cli.doctor", "Look for old damage, and say how to repair it."),
+    "doctor": ("firnline.cli.doctor", "Say what is wrong, and the command that mends it."),
     "sim": ("firnline.cli.sim", "Simulate a quorum, or a whole cluster, from a seed."),
     "dump": ("firnline.cli.dump", "Print the files of a log as text."),
 }

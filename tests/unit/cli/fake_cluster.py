@@ -36,6 +36,7 @@ class FakeCluster:
         self.brokers = brokers
         self.topics = {"events": PARTITIONS}
         self.replicas: dict[tuple[str, int], list[int]] = {}
+        self.isrs: dict[tuple[str, int], list[int]] = {}
         self.leaderless: set[tuple[str, int]] = set()
         self.offsets: dict[tuple[str, int, int], int | Code] = {}
         for number, broker in enumerate(brokers, 1):
@@ -85,12 +86,13 @@ class FakeCluster:
         for index in range(self.topics[name]):
             leader = -1 if (name, index) in self.leaderless else self.leader(index)
             replicas = self.replicas.get((name, index), [self.leader(index)])
+            isr = self.isrs.get((name, index), replicas)
             parts.append(
                 MetadataResponsePartition(
                     partition_index=index,
                     leader_id=leader,
                     replica_nodes=replicas,
-                    isr_nodes=replicas,
+                    isr_nodes=isr,
                 )
             )
         return MetadataResponseTopic(name=name, topic_id=ID, partitions=parts)

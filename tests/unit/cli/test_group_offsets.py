@@ -47,6 +47,7 @@ class FakeGroups:
         self.members: list[str] = []
         self.refused: dict[int, Code] = {}
         self.is_classic = True
+        self.state = "Stable"
         for key, answer in (
             (10, self.find),
             (15, self.describe),
@@ -87,7 +88,9 @@ class FakeGroups:
         names = list(self.committed) if self.is_classic or self.members else []
         return ListGroupsResponse(
             groups=[
-                ListedGroup(group_id=name, protocol_type="", group_state="Stable", group_type=kind)
+                ListedGroup(
+                    group_id=name, protocol_type="", group_state=self.state, group_type=kind
+                )
                 for name in names
             ]
         )
