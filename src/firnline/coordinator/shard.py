@@ -43,7 +43,7 @@ _DROPS_PER_SLICE = 2_000
 
 _MEANING = (
     "Groups are served without it: members join again, and where a commit is gone, a group begins where"
-    " auto.offset.reset says, unless its offsets are set (kafka-consumer-groups --reset-offsets)"
+    " auto.offset.reset says, unless its offsets are set (firnline group reset)"
 )
 
 After = Callable[[Appended | KafkaError, int], Effects]
