@@ -44,6 +44,8 @@ from firnline.tiered.objects.layout import LOG, segment_folder
 
 SOMETHING_IS_WRONG = 3
 _NEWEST = 10_000
+# A broker that hangs is asked several things.
+_ANSWER_S = 5.0
 # Longer than the five seconds after which most consumers commit again.
 _WATCH_S = 6.0
 # A leader writes the catalog after the metadata; it may take this long.
@@ -174,9 +176,10 @@ def command(
     if bootstrap is None and tier is None and properties is None and not directories and not spark:
         bootstrap = "127.0.0.1:9092"
     if bootstrap is not None:
-        with Admin(bootstrap) as admin:
+        with Admin(bootstrap, timeout_s=_ANSWER_S) as admin:
             for each in check_cluster(admin, topics, watch_s, report.looked):
                 report.add(*each)
+        with Admin(bootstrap) as admin:
             _look_at_brokers(admin, topics, newest, report)
             status = _tier_status(admin, report)
         _look_at_tier_metadata(status, topics, report)

@@ -1,6 +1,7 @@
 """`firnline group reset`, `delete-offsets` and `list --lag`: plans, refusals, partial failures."""
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -274,6 +275,14 @@ def test_a_file_that_cannot_be_meant_is_refused(groups: FakeGroups, text: str, s
     assert said in done.stderr
 
 
+def test_a_file_that_is_no_text_is_refused(groups: FakeGroups, tmp_path: Path) -> None:
+    file = tmp_path / "offsets.csv"
+    file.write_bytes(b"\xff\xfe\x00")
+    done = groups.cluster.run("group", "reset", "shop", "--from-file", str(file))
+    assert done.exit_code == 2
+    assert "is no text" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -386,6 +395,14 @@ def test_a_partition_whose_end_is_unknown_is_counted_apart(groups: FakeGroups) -
     table = groups.cluster.run("group", "list", "--lag").stdout
     assert "unknown" in table
     assert "problem" not in table
+
+
+def test_partitions_without_a_leader_do_not_delay_the_others(groups: FakeGroups) -> None:
+    groups.cluster.leaderless = {("events", 1)}
+    began_s = time.monotonic()
+    row = lag_of(groups.cluster, "shop")
+    assert time.monotonic() - began_s < 10, "the command may wait 30"
+    assert (row["partitions"], row["lag_records"], row["unknown"]) == (2, 80, 1)
 
 
 def test_a_group_whose_offsets_are_refused_has_a_problem_and_the_others_a_lag(

@@ -65,7 +65,9 @@ def test_times(text: str, expected_ms: int) -> None:
     assert time_ms_of(text, "X") == expected_ms
 
 
-@pytest.mark.parametrize("text", ["", "yesterday", "-5", "1969-12-31", "2026-13-01T00:00Z"])
+@pytest.mark.parametrize(
+    "text", ["", "yesterday", "-5", "1969-12-31", "9" * 19, "2026-13-01T00:00Z"]
+)
 def test_what_is_no_time(text: str) -> None:
     with pytest.raises(click.BadParameter):
         time_ms_of(text, "X")

@@ -4,6 +4,7 @@ import time
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from itertools import pairwise
+from shlex import quote
 from typing import NamedTuple
 
 from firnline.base.errors import KafkaError, some_of
@@ -13,6 +14,7 @@ from firnline.client.admin import EARLIEST, LATEST, Admin
 from firnline.client.groups import list_groups
 from firnline.client.operations.group_offsets import Committed, committed_offsets
 from firnline.client.operations.partitions import OffsetAt, by_topic, offsets_at
+from firnline.client.operations.patience import GLANCE_S
 
 Offsets = Mapping[TopicPartition, OffsetAt | KafkaError]
 _MEASURED = 3
@@ -40,10 +42,10 @@ def look_at_groups(
     """Check committed offsets against the logs, and, over `watch_s`, whether a lag grows."""
     states = {row.group: row.state for row in list_groups(admin)}
     looked["groups"] += len(states)
-    committed = _of_topics(committed_offsets(admin, states), topics)
+    committed = _of_topics(committed_offsets(admin, states, most_s=GLANCE_S), topics)
     places = {place for offsets in committed.values() for place in offsets}
-    starts = offsets_at(admin, dict.fromkeys(places, EARLIEST))
-    ends = offsets_at(admin, dict.fromkeys(places, LATEST))
+    starts = offsets_at(admin, dict.fromkeys(places, EARLIEST), most_s=GLANCE_S)
+    ends = offsets_at(admin, dict.fromkeys(places, LATEST), most_s=GLANCE_S)
     for group, offsets in sorted(committed.items()):
         yield from _out_of_range(group, offsets, starts, ends)
     behind = [group for group, offsets in committed.items() if _look(offsets, ends).lag > 0]
@@ -52,8 +54,9 @@ def look_at_groups(
     moments = {group: [_look(committed[group], ends)] for group in behind}
     for _ in range(_MEASURED - 1):
         time.sleep(watch_s / (_MEASURED - 1))
-        now = _of_topics(committed_offsets(admin, behind), topics)
-        ends = offsets_at(admin, dict.fromkeys({p for row in now.values() for p in row}, LATEST))
+        now = _of_topics(committed_offsets(admin, behind, most_s=GLANCE_S), topics)
+        places = {place for offsets in now.values() for place in offsets}
+        ends = offsets_at(admin, dict.fromkeys(places, LATEST), most_s=GLANCE_S)
         for group, offsets in now.items():
             moments[group].append(_look(offsets, ends))
     looked[f"groups whose lag was watched for {watch_s:g} s"] += len(behind)
@@ -92,7 +95,7 @@ def _out_of_range(
             "offset-out-of-range",
             f"group {group}, topic {topic}",
             f"committed for partition {some_of(said, 3)}; its consumers go where auto.offset.reset says",
-            f"stop them, then firnline group reset {group} --topic {word} --to-current --execute"
+            f"stop them, then firnline group reset {quote(group)} --topic {word} --to-current --execute"
             " (takes the nearest offset there is)",
         )
 
@@ -122,8 +125,9 @@ def _grows(moments: list[_Look]) -> bool:
 def _growing(group: str, state: str, moments: list[_Look], watch_s: float) -> Trouble:
     lag, grown = moments[-1].lag, moments[-1].lag - moments[0].lag
     what = f"{count_of(lag, 'record')} behind, {grown} more than {watch_s:g} s ago"
+    name = quote(group)
     if state == "Empty":
-        remedy = f"nobody reads: start its consumers; if it has had its day, firnline group delete {group}"
+        remedy = f"nobody reads: start its consumers; or, if it has had its day, firnline group delete {name}"
     else:
-        remedy = f"firnline group describe {group} shows where; add consumers, up to one for each partition"
+        remedy = f"firnline group describe {name} shows where; add consumers, up to one for each partition"
     return Trouble("lag-grows", f"group {group}", what, remedy)

@@ -210,7 +210,12 @@ def _read_csv(file: TextIO | None, group: str) -> dict[TopicPartition, int] | No
     if file is None:
         return None
     found: dict[TopicPartition, int] = {}
-    for number, line in enumerate(csv.reader(file), 1):
+    try:
+        lines = list(csv.reader(file))
+    except (ValueError, csv.Error) as problem:
+        why = f"{file.name} is no text: {problem}"
+        raise click.BadParameter(why, param_hint="--from-file") from None
+    for number, line in enumerate(lines, 1):
         cells = [cell.strip() for cell in line]
         if not any(cells):
             continue

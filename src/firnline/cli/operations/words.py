@@ -20,6 +20,7 @@ _ISO = re.compile(
     r"P(?:(\d+)D)?(?:T(?=\d)(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d{1,3})?)S)?)?", re.IGNORECASE
 )
 _RANGE_MAX = 100_000
+_DIGITS_MAX = 19  # a number with fewer fits into 64 bits
 
 
 def partitions_of(words: Sequence[str], option: str) -> dict[str, set[int] | None]:
@@ -62,7 +63,7 @@ def place_of(word: str, option: str) -> TopicPartition:
 
 def time_ms_of(text: str, option: str) -> int:
     """Parse ms since 1970, or a time of ISO 8601; one without a zone is in UTC."""
-    if text.isascii() and text.isdigit():
+    if text.isascii() and text.isdigit() and len(text) < _DIGITS_MAX:
         return int(text)
     try:
         at = datetime.fromisoformat(text)
@@ -98,7 +99,7 @@ def agree(question: str, is_agreed: bool) -> None:
         return
     if not sys.stdin.isatty():
         raise click.UsageError(f"{question} Agree with --yes: there is no terminal to ask on.")
-    click.confirm(question, abort=True)
+    click.confirm(question, abort=True, err=True)
 
 
 def said_of(outcome: object) -> str | None:

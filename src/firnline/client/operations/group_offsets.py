@@ -4,6 +4,7 @@ Source: KIP-211 (a commit from outside a group), KIP-496 (delete), KIP-699 and K
 request).
 """
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -19,7 +20,7 @@ from firnline.client.operations.partitions import (
     error_of,
     offsets_at,
 )
-from firnline.client.operations.patience import repeat
+from firnline.client.operations.patience import GLANCE_S, repeat
 from firnline.client.wire import refuse
 from firnline.protocol.messages.k08_offset_commit import (
     OffsetCommitRequest,
@@ -68,8 +69,13 @@ class GroupLag(NamedTuple):
 # ---------------------------------------------------------------------------------- many groups at once
 
 
-def committed_offsets(admin: Admin, groups: Collection[str]) -> dict[str, Committed | KafkaError]:
-    """Return what each group has committed. Each coordinator is asked once for some hundred groups."""
+def committed_offsets(
+    admin: Admin, groups: Collection[str], *, most_s: float = math.inf
+) -> dict[str, Committed | KafkaError]:
+    """Return what each group has committed. Each coordinator is asked once for some hundred groups.
+
+    most_s  for how long a coordinator that is not ready is asked again
+    """
     found: dict[str, Committed | KafkaError] = {}
     left = sorted(set(groups))
 
@@ -78,7 +84,7 @@ def committed_offsets(admin: Admin, groups: Collection[str]) -> dict[str, Commit
         left[:] = [name for name in left if _is_later(found[name])]
         return left
 
-    repeat(admin, ask_those_left, lambda later: not later)
+    repeat(admin, ask_those_left, lambda later: not later, most_s=most_s)
     return found
 
 
@@ -153,14 +159,14 @@ def _fetch(coordinator: Connection, groups: Sequence[str]) -> dict[str, Committe
 
 def lags(admin: Admin, groups: Collection[str]) -> dict[str, GroupLag]:
     """Return the total lag of each group. Each leader is asked once for all log ends that are needed."""
-    committed = committed_offsets(admin, groups)
+    committed = committed_offsets(admin, groups, most_s=GLANCE_S)
     places = {
         place
         for offsets in committed.values()
         if not isinstance(offsets, KafkaError)
         for place in offsets
     }
-    ends = offsets_at(admin, dict.fromkeys(places, LATEST))
+    ends = offsets_at(admin, dict.fromkeys(places, LATEST), most_s=GLANCE_S)
     return {name: _lag(offsets, ends) for name, offsets in committed.items()}
 
 

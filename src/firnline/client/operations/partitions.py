@@ -3,6 +3,7 @@
 The outcome of a partition is a value or its KafkaError, so that one refusal hides no other outcome.
 """
 
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, TypeVar
@@ -95,8 +96,10 @@ def ask_leaders(
     admin: Admin,
     places: Collection[TopicPartition],
     ask: Callable[[Connection, Sequence[TopicPartition]], Mapping[TopicPartition, _T | KafkaError]],
+    *,
+    most_s: float = math.inf,
 ) -> dict[TopicPartition, _T | KafkaError]:
-    """Ask the leader of each partition; ask again, within the time `admin` waits, where it has moved.
+    """Ask the leader of each partition; ask again, as `repeat` does, where it has moved.
 
     A leader that does not answer is asked again too: `ask` must be safe to repeat.
     """
@@ -108,7 +111,7 @@ def ask_leaders(
         left[:] = [place for place in left if _has_moved(outcomes[place])]
         return left
 
-    repeat(admin, ask_those_left, lambda moved: not moved)
+    repeat(admin, ask_those_left, lambda moved: not moved, most_s=most_s)
     return {place: outcomes[place] for place in sorted(outcomes)}
 
 
@@ -166,9 +169,12 @@ def at_the_same_time(ask: Callable[[Any], _T], items: Sequence[Any]) -> list[_T]
 
 
 def offsets_at(
-    admin: Admin, wanted: Mapping[TopicPartition, int]
+    admin: Admin, wanted: Mapping[TopicPartition, int], *, most_s: float = math.inf
 ) -> dict[TopicPartition, OffsetAt | KafkaError]:
-    """Return the offset of each partition at a time in ms since 1970, or at EARLIEST or LATEST."""
+    """Return the offset of each partition at a time in ms since 1970, or at EARLIEST or LATEST.
+
+    most_s  for how long a partition without a leader is asked again
+    """
 
     def ask(
         leader: Connection, places: Sequence[TopicPartition]
@@ -195,7 +201,7 @@ def offsets_at(
             for part in topic.partitions
         }
 
-    return ask_leaders(admin, list(wanted), ask)
+    return ask_leaders(admin, list(wanted), ask, most_s=most_s)
 
 
 def delete_records(

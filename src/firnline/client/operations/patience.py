@@ -1,5 +1,6 @@
 """How long a request to a cluster may take, and how long it is repeated. WORLD."""
 
+import math
 import time
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -10,6 +11,7 @@ from firnline.client.connection import Connection
 from firnline.protocol.schema import Message
 
 _T = TypeVar("_T")
+GLANCE_S = 1.0
 _RETRY_S = 0.2
 # A node that waits for others as long as we allowed still needs a moment for its answer.
 _ANSWER_S = 5.0
@@ -27,9 +29,18 @@ def ask_to_wait(admin: Admin, node: Connection, request: Message) -> Any:
     return node.ask(request, timeout_s=admin.timeout_s + _ANSWER_S)
 
 
-def repeat(admin: Admin, ask: Callable[[], _T], is_over: Callable[[_T], bool]) -> _T:
-    """Ask until `is_over` the answer, or the time that `admin` waits; return the last answer."""
-    until_s = time.monotonic() + admin.timeout_s
+def repeat(
+    admin: Admin,
+    ask: Callable[[], _T],
+    is_over: Callable[[_T], bool],
+    *,
+    most_s: float = math.inf,
+) -> _T:
+    """Ask until `is_over` the answer, or the time that `admin` waits; return the last answer.
+
+    most_s  GLANCE_S for a look at many things of which some may not answer
+    """
+    until_s = time.monotonic() + min(admin.timeout_s, most_s)
     while True:
         answer = ask()
         if is_over(answer) or time.monotonic() >= until_s:
