@@ -136,6 +136,7 @@ def test_a_broker_that_does_not_answer_hides_no_other(cluster: FakeCluster) -> N
         (1, "/a", False), (2, None, False),
     ]  # fmt: skip
     assert "broker 2: directories: " in done.stderr
+    assert " 0 B" not in cluster.run("log-dirs").stdout.splitlines()[2], "nobody knows"
 
 
 def test_only_the_partitions_that_are_named_are_asked_for(cluster: FakeCluster) -> None:

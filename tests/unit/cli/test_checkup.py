@@ -107,6 +107,9 @@ def test_a_broker_that_has_replicas_and_is_not_there(cluster: FakeCluster) -> No
     assert (found.where, found.what) == ("broker 9", "2 partitions should have a replica on it")
     assert "firnline partition move events --brokers 1,2, then" in found.remedy
     assert found.remedy.endswith("firnline broker unregister 9")
+    cluster.replicas["events", 2] = [1, 2, 9]
+    remedy = only(cluster, "broker-not-alive").remedy
+    assert "start 1 new broker, then firnline partition move events --brokers 1,2,ID" in remedy
 
 
 def test_partitions_under_min_isr(cluster: FakeCluster) -> None:
@@ -140,7 +143,8 @@ def test_a_topic_with_fewer_replicas_than_a_new_one_gets(cluster: FakeCluster) -
     assert found.what.startswith("1 replica, where a new topic gets 2")
     assert found.remedy == "firnline partition move events --brokers 1,2 --replication-factor 2"
     cluster.answer(32, lambda request: described(request, factor="3"))
-    assert only(cluster, "few-replicas").remedy.startswith("start 1 broker more, then")
+    remedy = "start 1 new broker, then firnline partition move events --brokers 1,2,ID"
+    assert only(cluster, "few-replicas").remedy.startswith(remedy)
 
 
 def test_directories_that_are_offline_and_brokers_that_are_silent(cluster: FakeCluster) -> None:

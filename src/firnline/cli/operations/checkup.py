@@ -82,15 +82,15 @@ def _look_at_dead_brokers(seen: Seen) -> Iterator[Trouble]:
             for broker in part.replica_nodes:
                 if broker not in seen.alive:
                     missing[broker].append(TopicPartition(name, part.partition_index))
-    others = ",".join(map(str, sorted(seen.alive)))
     for broker, places in sorted(missing.items()):
-        names = " ".join(dict.fromkeys(place.topic for place in places))
+        names = list(dict.fromkeys(place.topic for place in places))
+        sizes = [len(part.replica_nodes) for name in names for part in seen.topics[name].partitions]
+        move = _move(" ".join(names), seen.alive, max(sizes))
         yield Trouble(
             "broker-not-alive",
             f"broker {broker}",
             f"{count_of(len(places), 'partition')} should have a replica on it",
-            f"start it; or, if it never comes back: firnline partition move {names} --brokers {others},"
-            f" then firnline broker unregister {broker}",
+            f"start it; or, if it never comes back: {move}, then firnline broker unregister {broker}",
         )
 
 
@@ -147,10 +147,9 @@ def _look_at_isrs(admin: Admin, seen: Seen, looked: Counter[str]) -> Iterator[Tr
         missing = sorted({b for part in low for b in {*part.replica_nodes} - {*part.isr_nodes}})
         dead = [broker for broker in missing if broker not in seen.alive]
         if dead:
-            remedy = (
-                f"start {_brokers(dead)}; or, if it never comes back: firnline partition move"
-                f" {_word(name, low)} --brokers {','.join(map(str, sorted(seen.alive)))}"
-            )
+            size = max(len(part.replica_nodes) for part in low)
+            move = _move(_word(name, low), seen.alive, size)
+            remedy = f"start {_brokers(dead)}; or, if it never comes back: {move}"
         else:
             remedy = (
                 f"{_brokers(missing)} must catch up: firnline topic describe {name} says how far"
@@ -173,10 +172,7 @@ def _look_at_factors(admin: Admin, seen: Seen, looked: Counter[str]) -> Iterator
         least = min((len(part.replica_nodes) for part in topic.partitions), default=factor)
         if least >= factor:
             continue
-        brokers = ",".join(map(str, sorted(seen.alive)))
-        remedy = f"firnline partition move {name} --brokers {brokers} --replication-factor {factor}"
-        if len(seen.alive) < factor:
-            remedy = f"start {count_of(factor - len(seen.alive), 'broker')} more, then {remedy}"
+        remedy = f"{_move(name, seen.alive, factor)} --replication-factor {factor}"
         yield Trouble(
             "few-replicas",
             f"topic {name}",
@@ -263,3 +259,11 @@ def _word(name: str, parts: Sequence[Any]) -> str:
 
 def _index(part: Any) -> int:
     return int(part.partition_index)
+
+
+def _move(words: str, alive: Collection[int], size: int) -> str:
+    """Return the command that moves partitions with so many replicas to live brokers; ID is a new one."""
+    lack = size - len(alive)
+    ids = [*map(str, sorted(alive)), *["ID"] * lack]
+    command = f"firnline partition move {words} --brokers {','.join(ids)}"
+    return f"start {count_of(lack, 'new broker')}, then {command}" if lack > 0 else command

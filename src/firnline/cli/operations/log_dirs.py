@@ -55,14 +55,15 @@ def _directory(each: Directory) -> dict[str, Any]:
     state = "cordoned" if each.is_cordoned else "online"
     if each.problem:
         state = "offline" if each.is_offline else "unknown"
+    lags = [row.offset_lag_records for row in each.replicas]
     return {
         "broker": each.broker,
         "directory": each.path,
         "state": state,
-        "replicas": len(each.replicas),
-        "future": sum(row.is_future for row in each.replicas),
-        "size": bytes_of(sum(row.size_bytes for row in each.replicas)),
-        "largest_lag": max((row.offset_lag_records for row in each.replicas), default=0),
+        "replicas": None if each.problem else len(each.replicas),
+        "future": None if each.problem else sum(row.is_future for row in each.replicas),
+        "size": "" if each.problem else bytes_of(sum(row.size_bytes for row in each.replicas)),
+        "largest_lag": None if each.problem else max(lags, default=0),
         "usable": _known(each.usable_bytes),
         "of": _known(each.total_bytes),
     }
