@@ -128,6 +128,22 @@ def test_a_refusal_of_one_partition_hides_no_other(deleting: Deleting) -> None:
     assert "refused: POLICY_VIOLATION: events-1" in done.stdout
 
 
+def test_a_leader_that_is_silent_hides_no_other_outcome(deleting: Deleting) -> None:
+    places = {TopicPartition("events", n): 50 for n in (0, 1)}
+    deleting.cluster.brokers[1].port = 1
+    with Admin(deleting.cluster.bootstrap, timeout_s=0.3) as admin:
+        found = delete_records(admin, places)
+    assert found[TopicPartition("events", 0)] == 50
+    said = str(found[TopicPartition("events", 1)])
+    assert said.startswith("LEADER_NOT_AVAILABLE: broker 2, its leader: cannot reach")
+
+
+def test_a_log_that_begins_later_is_left_alone(deleting: Deleting) -> None:
+    deleting.cluster.offsets["events", 1, -2] = 60
+    assert deleting.run("events:0,1", "--to-offset", "50", "--yes").exit_code == 0
+    assert deleting.deleted == {0: 50}
+
+
 def test_a_partition_without_a_leader_is_told_at_the_deadline(deleting: Deleting) -> None:
     deleting.cluster.leaderless = {("events", 1)}
     places = {TopicPartition("events", n): 50 for n in (0, 1)}

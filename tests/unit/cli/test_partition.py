@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from firnline.base.errors import Code
+from firnline.client.connection import Unreachable
 from firnline.protocol.messages.k35_describe_log_dirs import (
     DescribeLogDirsPartition,
     DescribeLogDirsResponse,
@@ -271,6 +272,42 @@ def test_progress_is_what_the_new_replicas_have(moving: Moving) -> None:
     (row,) = json.loads(moving.run("status", "--format", "json").stdout)
     assert (row["copied_bytes"], row["size_bytes"]) == (250, 1000)
     assert "250 B" in moving.run("status").stdout
+
+
+def test_a_replica_on_its_way_to_another_directory_is_no_progress(moving: Moving) -> None:
+    moving.moves = [one_move()]
+    there = moving.cluster.brokers[1].answers[35]
+
+    def with_future(request: Any) -> Any:
+        answer: Any = there(request)
+        future = DescribeLogDirsPartition(partition_index=0, partition_size=900, is_future_key=True)
+        topic = DescribeLogDirsTopic(name="events", partitions=[future])
+        answer.results = [*answer.results, DescribeLogDirsResult(log_dir="/e", topics=[topic])]
+        return answer
+
+    moving.cluster.brokers[1].answers[35] = with_future
+    (row,) = json.loads(moving.run("status", "--format", "json").stdout)
+    assert row["copied_bytes"] == 250
+
+
+def test_a_broker_that_restarts_ends_no_wait(
+    moving: Moving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moving.moves = [one_move()]
+    answers: list[Any] = [Unreachable("down"), Unreachable("down"), []]
+
+    def look(*_: object) -> Any:
+        answer = answers.pop(0)
+        if isinstance(answer, Unreachable):
+            raise answer
+        return answer
+
+    monkeypatch.setattr("firnline.cli.operations.progress._look", look)
+    monkeypatch.setattr("firnline.cli.operations.progress._LOOK_S", 0.01)
+    assert moving.run("status", "--wait").exit_code == 0
+    answers[:] = [Unreachable("gone")] * 1000
+    monkeypatch.setattr("firnline.cli.operations.progress._SILENCE_S", 0.05)
+    assert isinstance(moving.run("status", "--wait").exception, Unreachable)
 
 
 def test_progress_of_a_broker_that_is_silent_is_unknown_or_what_the_others_say(

@@ -8,10 +8,10 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from firnline.base.errors import Code, KafkaError
+from firnline.base.errors import Code, FirnlineError, KafkaError
 from firnline.base.ids import TopicPartition
 from firnline.client.admin import LATEST, Admin
-from firnline.client.connection import Connection, Unreachable
+from firnline.client.connection import Connection
 from firnline.client.groups import LATER, find_coordinator, when_loaded
 from firnline.client.operations.partitions import (
     OffsetAt,
@@ -105,7 +105,7 @@ def _committed_once(admin: Admin, groups: Sequence[str]) -> dict[str, Committed 
         mine = hosted[coordinator]
         try:
             return _fetch(coordinator, mine)
-        except Unreachable as problem:
+        except FirnlineError as problem:
             return {name: KafkaError(Code.COORDINATOR_NOT_AVAILABLE, str(problem)) for name in mine}
 
     for some in at_the_same_time(ask, list(hosted)):

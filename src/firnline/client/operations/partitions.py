@@ -8,10 +8,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, TypeVar
 
-from firnline.base.errors import Code, KafkaError
+from firnline.base.errors import Code, FirnlineError, KafkaError
 from firnline.base.ids import TopicPartition
 from firnline.client.admin import Admin
-from firnline.client.connection import Connection, Unreachable
+from firnline.client.connection import Connection
 from firnline.client.operations.patience import ask_to_wait, repeat, wait_ms
 from firnline.client.wire import refuse
 from firnline.config.parse import nearest
@@ -146,9 +146,10 @@ def _ask_once(
         mine = led[leader_id]
         try:
             found = ask(nodes[leader_id], mine)
-        except Unreachable as problem:
+        except FirnlineError as problem:
+            code = problem.code if isinstance(problem, KafkaError) else Code.LEADER_NOT_AVAILABLE
             said = f"broker {leader_id}, its leader: {problem}"
-            return {place: KafkaError(Code.LEADER_NOT_AVAILABLE, said) for place in mine}
+            return {place: KafkaError(code, said) for place in mine}
         missing = KafkaError(Code.UNKNOWN_SERVER_ERROR, f"broker {leader_id} did not answer for it")
         return {place: found.get(place, missing) for place in mine}
 
