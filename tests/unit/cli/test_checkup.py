@@ -27,7 +27,7 @@ from firnline.protocol.messages.k46_list_partition_reassignments import (
     MovingTopic,
 )
 from tests.unit.cli.fake_cluster import FakeCluster, fake_cluster
-from tests.unit.cli.test_group_offsets import FakeGroups
+from tests.unit.cli.fake_groups import FakeGroups
 
 
 @pytest.fixture
