@@ -1,0 +1,1 @@
+"""What `firnline produce` and `firnline consume` share: formats, positions, and librdkafka. PURE."""
