@@ -27,9 +27,10 @@ class Decoder(Protocol):
 
 
 class Lines:
-    """Records that a delimiter ends. An empty line is a record, too."""
+    """Records that a delimiter ends. An empty line is a record, too. `noun` is what messages call one."""
 
-    def __init__(self, decode: Decode, delimiter: bytes = b"\n") -> None:
+    def __init__(self, decode: Decode, delimiter: bytes = b"\n", noun: str = "line") -> None:
+        self._noun = noun
         self._decode = decode
         self._delimiter = delimiter
         self._pending: list[bytes] = []
@@ -46,7 +47,7 @@ class Lines:
         if not more:
             self._pending_bytes += len(first)
             if self._pending_bytes > PENDING_BYTES_MAX:
-                raise InputError(f"record {self._number + 1} has no end within 256 MiB")
+                raise InputError(f"{self._noun} {self._number + 1} has no end within 256 MiB")
             return
         lines = [b"".join(self._pending), *more[:-1]]
         self._pending, self._pending_bytes = [more[-1]], len(more[-1])
@@ -63,10 +64,10 @@ class Lines:
         try:
             return self._number, self._decode(line)
         except InputError as problem:
-            raise InputError(f"line {self._number}: {problem}") from None
+            raise InputError(f"{self._noun} {self._number}: {problem}") from None
 
 
-def plain(*, key: bytes | None, key_delimiter: bytes | None, null_if_empty: bool) -> Decode:
+def plain_line(*, key: bytes | None, key_delimiter: bytes | None, null_if_empty: bool) -> Decode:
     """Return what makes a record of a line: its value, or a key and a value.
 
     key            of lines that state none
