@@ -5,17 +5,17 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import click
 
 from firnline.base.errors import FirnlineError
 from firnline.cli.records.deadline import Deadline, Stopped, StopSignals
-from firnline.cli.records.escapes import unescape
 from firnline.cli.records.input_format import Format
 from firnline.cli.records.json_lines import record_of
 from firnline.cli.records.librdkafka import Complaints, bootstrap_of, load, make, reach, settings
 from firnline.cli.records.lines import Decoder, Lines, plain_line
+from firnline.cli.records.parsing import delimiter_of, parsed
 from firnline.cli.records.progress import Progress
 from firnline.cli.records.record import Headers
 from firnline.cli.records.sending import (
@@ -31,7 +31,6 @@ from firnline.cli.records.times import time_ms
 from firnline.cli.records.topics import Cluster, leaderless
 from firnline.cli.show import broker_server_option, pairs
 
-T = TypeVar("T")
 _LOOK_S = 2.0
 
 
@@ -134,8 +133,8 @@ def command(topic: str, files: tuple[str, ...], bootstrap: str, quiet: bool, **c
 
 def _input(choices: Mapping[str, Any]) -> Input:
     style, key, null_if_empty = choices["style"], choices["key"], choices["null_if_empty"]
-    end = _delimiter("-D", choices["delimiter"])
-    until = _delimiter("-K", choices["key_delimiter"])
+    end = delimiter_of("-D", choices["delimiter"], may_be_empty=False)
+    until = delimiter_of("-K", choices["key_delimiter"], may_be_empty=False)
     assert end is not None
     if style is not None and (key is not None or until is not None):
         raise click.UsageError("-k and -K are for lines: with --format the input states the keys")
@@ -144,7 +143,7 @@ def _input(choices: Mapping[str, Any]) -> Input:
             raise click.UsageError("-D and -Z have no meaning with --format json")
         return Input(lambda: Lines(record_of), "line")
     if style is not None:
-        _parsed("-f", lambda text: Format(text, end), style)
+        parsed("-f", lambda text: Format(text, end), style)
         return Input(lambda: Format(style, end, null_if_empty=null_if_empty), "record")
     decode = plain_line(
         key=None if key is None else os.fsencode(key),
@@ -153,20 +152,6 @@ def _input(choices: Mapping[str, Any]) -> Input:
     )
     noun = "line" if end == b"\n" else "record"
     return Input(lambda: Lines(decode, end, noun), noun)
-
-
-def _parsed(option: str, parse: Callable[[str], T], text: str) -> T:
-    try:
-        return parse(text)
-    except ValueError as problem:
-        raise click.BadParameter(str(problem), param_hint=option) from None
-
-
-def _delimiter(option: str, text: str | None) -> bytes | None:
-    found = None if text is None else _parsed(option, unescape, text)
-    if found == b"":
-        raise click.BadParameter("a delimiter has at least one byte", param_hint=option)
-    return found
 
 
 def _partition(text: str | None) -> int:
@@ -191,7 +176,7 @@ def _headers(texts: Sequence[str]) -> Headers:
 
 def _timestamp(text: str | None) -> int:
     now_ms = time.time_ns() // 1_000_000
-    found = 0 if text is None else _parsed("--timestamp", lambda text: time_ms(text, now_ms), text)
+    found = 0 if text is None else parsed("--timestamp", lambda text: time_ms(text, now_ms), text)
     if text is not None and not found:
         raise click.BadParameter("librdkafka takes 0 for now", param_hint="--timestamp")
     return found
@@ -261,7 +246,7 @@ class Production:
         if stop.count:
             problems.insert(0, "interrupted")
         if problems:
-            said = outcome(sender, acks=wish.acks, problems=problems, last=feed.last_place)
+            said = outcome(sender, acks=wish.acks, problems=problems, last=feed.left_at)
             if not stop.count:
                 raise FirnlineError(said)
             print(f"firnline: {said}", file=sys.stderr)

@@ -80,8 +80,12 @@ class StopSignals:
             self._restore()
 
 
-def in_time(call: Callable[[], T], deadline: Deadline, stop: StopSignals) -> T:
+def in_time(
+    call: Callable[[], T], deadline: Deadline, stop: StopSignals, *, signals: int = 0
+) -> T:
     """Make a call that blocks, on a thread of its own, so that a deadline and a signal end the wait for it.
+
+    signals  so many have come already, and do not end this wait
 
     Raises what the call raises, DeadlineMissed, and Stopped.
     """
@@ -98,7 +102,7 @@ def in_time(call: Callable[[], T], deadline: Deadline, stop: StopSignals) -> T:
     worker.start()
     while worker.is_alive():
         worker.join(_SLICE_S)
-        if stop.count:
+        if stop.count > signals:
             raise Stopped
         if deadline.is_over and worker.is_alive():
             raise DeadlineMissed

@@ -14,11 +14,13 @@ from typing import Any
 from firnline.cli.records.record import Headers, InputError, NewRecord, Record
 
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+_decode = json.JSONDecoder().decode
 # topic and offset are what the record had where it was read; where it goes they are made anew.
 FIELDS = (
     *("topic", "partition", "offset", "timestamp", "key", "key_base64", "value", "value_base64"),
     "headers",
 )
+_KNOWN = frozenset(FIELDS)
 _TIMESTAMP_MAX = (1 << 63) - 1
 _PARTITION_MAX = (1 << 31) - 1
 
@@ -55,14 +57,14 @@ def _put(content: dict[str, Any], name: str, value: bytes | None) -> None:
 def record_of(line: bytes) -> NewRecord:
     """Return the record in a line of JSON. Raises InputError, which says what is wrong with it."""
     try:
-        content = json.loads(line)
+        content = _decode(line.decode())
     except (ValueError, RecursionError) as problem:
         raise InputError(f"not JSON: {_why(problem)}") from None
     if not isinstance(content, dict):
         raise InputError(f"a record is an object, such as {{\"value\": \"v\"}}, not {_kind(content)}")
-    for name in content:
-        if name not in FIELDS:
-            raise InputError(f"no field is called {name!r}; there are {', '.join(FIELDS)}")
+    if not content.keys() <= _KNOWN:
+        name = next(name for name in content if name not in _KNOWN)
+        raise InputError(f"no field is called {name!r}; there are {', '.join(FIELDS)}")
     if not content.keys() & {"key", "key_base64", "value", "value_base64"}:
         raise InputError('neither "key" nor "value" is there')
     return NewRecord(

@@ -43,6 +43,7 @@ class Complaints:
         self.last: str | None = None
         self.refusal: str | None = None  # what will not pass: a wrong password, a fenced producer
         self.is_cut_off = False  # it has lost all brokers
+        self.commit: str | None = None  # why the last commit of offsets failed
 
     def on_error(self, problem: Any) -> None:
         """The `error_cb` of a client."""
@@ -53,6 +54,13 @@ class Complaints:
         self.last = plain(problem.str())
         if code in (problem._AUTHENTICATION, problem._SSL) or problem.fatal():
             self.refusal = self.last
+
+    def on_commit(self, problem: Any, _: Any) -> None:
+        """The `on_commit` of a consumer."""
+        if problem is None:
+            self.commit = None
+        elif problem.code() != problem._NO_OFFSET:
+            self.commit = plain(problem.str())
 
 
 def settings(

@@ -152,7 +152,8 @@ class Feed:
         stop: StopSignals,
         progress: Progress,
     ) -> None:
-        self.last_place: str | None = None  # of the last record that was sent
+        # The last record that was sent, where a source was left before its end.
+        self.left_at: str | None = None
         self._timeout_s = timeout_s
         self._sender = sender
         self._defaults = defaults
@@ -204,8 +205,8 @@ class Feed:
                 raise InputError(f"{self._noun} {number}: {problem}") from None
             if self._sender.first is not None:
                 break
-        if number is not None:
-            self.last_place = f"{place} {number}"
+        if number is not None and self._is_over:
+            self.left_at = f"{place} {number}"
 
     def _sent_later(self, send: Callable[[], bool]) -> bool:
         """Send a record when the queue has room again; False if something ends the wait."""
