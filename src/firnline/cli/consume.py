@@ -170,6 +170,7 @@ class Consumption:
         self._complaints = Complaints()
         self._count = 0
         self._consumer: Any = None
+        self._has_begun = False
         self._active_s = time.monotonic()  # when the cluster last gave something
         self._cut_off_s: float | None = None  # since when no broker answers
         self._asked_s = 0.0
@@ -182,6 +183,7 @@ class Consumption:
             self._consumer = make(self._library.Consumer, self._settings())
             reading = self._reading()
             reading.begin()
+            self._has_begun = True
             self._read(reading)
         except Stopped:
             pass
@@ -320,16 +322,16 @@ class Consumption:
 
     def _close(self) -> None:
         """Leave the group and commit, but wait for no broker that does not answer."""
-        if self._consumer is None:
+        if not self._has_begun or self._wish.group is None:
             return
-        limit = Deadline(min(_CLOSE_S, self._wish.timeout_s))
+        limit = Deadline(_ASK_S if self._cut_off_s else min(_CLOSE_S, self._wish.timeout_s))
         try:
             in_time(self._consumer.close, limit, self._stop, signals=1)
         except (DeadlineMissed, Stopped):
             self._complaints.commit = self._complaints.commit or "no answer in time"
         except self._library.KafkaException as problem:
             self._complaints.commit = reason_of(problem)
-        if self._wish.group is not None and self._complaints.commit:
+        if self._complaints.commit:
             self._progress.note(
                 f"the last offsets of group {self._wish.group} are not committed"
                 f" ({self._complaints.commit}): it will print some records once more"

@@ -260,7 +260,7 @@ class Production:
             "acks": wish.acks,
             "compression.type": wish.compression,
             "delivery.report.only.error": True,
-            "enable.idempotence": wish.acks == "all",
+            "enable.idempotence": wish.overrides.get("acks", wish.acks) in ("all", "-1"),
             "message.max.bytes": 1_000_000_000,  # the broker knows better what is too large
             "message.timeout.ms": int(wish.timeout_s * 1000),
             "partitioner": "murmur2_random",

@@ -23,7 +23,7 @@ def time_ms(text: str, now_ms: int) -> int:
         return max(0, now_ms - round(float(found.group(1)) * _UNIT_MS[found.group(2)]))
     try:
         stated = datetime.fromisoformat(text)
-        return (stated.astimezone(UTC) - _EPOCH) // timedelta(milliseconds=1)
+        return max(0, (stated.astimezone(UTC) - _EPOCH) // timedelta(milliseconds=1))
     except (ValueError, OverflowError, OSError):
         raise ValueError(f"{text!r} is not a time: {TIMES}") from None
 
