@@ -19,9 +19,15 @@ COMMANDS = {
     ),
     "server": ("firnline.cli.server", "Start a node from a server.properties file."),
     "storage": ("firnline.cli.storage", "Prepare the directories of a node."),
+    "produce": (
+        "firnline.cli.client.produce",
+        "Send records to a topic: lines of stdin, keys, JSON lines.",
+    ),
+    "consume": (
+        "firnline.cli.client.consume",
+        "Print the records of topics; follow them, count them.",
+    ),
     "topic": ("firnline.cli.topic", "Create, list, describe, alter and delete topics."),
-    "produce": ("firnline.cli.produce", "Send records to a topic: lines of stdin, keys, JSON lines."),
-    "consume": ("firnline.cli.consume", "Print the records of topics; follow them, count them."),
     "group": ("firnline.cli.group", "List, describe and delete consumer groups."),
     "cluster": ("firnline.cli.cluster", "Brokers, controllers and partitions in one view."),
     "quorum": (

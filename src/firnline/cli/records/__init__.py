@@ -1,1 +1,1 @@
-"""What `firnline produce` and `firnline consume` share: formats, positions, and librdkafka. PURE."""
+"""Records as text: the formats of `firnline produce` and `firnline consume`, and places to begin. PURE."""

@@ -1,7 +1,7 @@
 r"""Reads records in a format such as '%k=%v\n', with the letters of `firnline consume -f`. PURE.
 
-A field ends where the text that follows it begins. With %K and %V before them, a key and a value are as long as
-these say, and may hold anything.
+A field ends where the text that follows it begins. With %K and %V before them, a key and a value are as
+long as these say, and may hold anything.
 """
 
 from collections.abc import Iterator, Sequence

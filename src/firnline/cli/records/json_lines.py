@@ -1,9 +1,10 @@
-"""Records as JSON, one object a line: what `consume --format json` prints and `produce --format json` reads. PURE.
+"""Records as JSON lines: `consume --format json` prints them, `produce --format json` reads them. PURE.
 
     {"topic":"t","partition":0,"offset":7,"timestamp":1700000000000,"key":"k","value":"v","headers":[]}
 
-Bytes that are UTF-8 are a string; all others are under the name with `_base64` behind it, so that a string never
-has two meanings. null is null. Each header is an object of the same shape: `name`, and `value` or `value_base64`.
+Bytes that are UTF-8 are a string; all others are under the name with `_base64` behind it, so that a string
+never has two meanings. null is null. Each header is an object of the same shape: `name`, and `value` or
+`value_base64`.
 """
 
 import binascii
@@ -61,7 +62,7 @@ def record_of(line: bytes) -> NewRecord:
     except (ValueError, RecursionError) as problem:
         raise InputError(f"not JSON: {_why(problem)}") from None
     if not isinstance(content, dict):
-        raise InputError(f"a record is an object, such as {{\"value\": \"v\"}}, not {_kind(content)}")
+        raise InputError(f'a record is an object, such as {{"value": "v"}}, not {_kind(content)}')
     if not content.keys() <= _KNOWN:
         name = next(name for name in content if name not in _KNOWN)
         raise InputError(f"no field is called {name!r}; there are {', '.join(FIELDS)}")

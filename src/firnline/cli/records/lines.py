@@ -1,7 +1,7 @@
 """Cuts input into records that a delimiter ends: lines, with or without a key. PURE.
 
-A decoder gets the input piece by piece. It keeps what is not yet a whole record, and yields each record with its
-number, from 1.
+A decoder gets the input piece by piece. It keeps what is not yet a whole record, and yields each record
+with its number, from 1.
 """
 
 from collections.abc import Callable, Iterator
@@ -72,7 +72,7 @@ def plain_line(*, key: bytes | None, key_delimiter: bytes | None, null_if_empty:
 
     key            of lines that state none
     key_delimiter  what ends the key in a line; a line without it has no key of its own, as in kcat
-    null_if_empty  send null in place of an empty key or value
+    null_if_empty  send null in place of an empty key or value; a line's empty key is `key` then
     """
 
     def decode(line: bytes) -> NewRecord:
@@ -80,7 +80,7 @@ def plain_line(*, key: bytes | None, key_delimiter: bytes | None, null_if_empty:
         if key_delimiter is not None:
             before, found, after = line.partition(key_delimiter)
             if found:
-                own, value = before, after
+                own, value = before or (key if null_if_empty else before), after
         if null_if_empty:
             return NewRecord(own or None, value or None)
         return NewRecord(own, value)

@@ -5,7 +5,9 @@ from typing import NamedTuple
 
 from firnline.cli.records.times import time_ms
 
-OFFSETS = "beginning, end, stored, an offset, -N (the last N), @TIME or s@TIME (from), e@TIME (until)"
+OFFSETS = (
+    "beginning, end, stored, an offset, -N (the last N), @TIME or s@TIME (from), e@TIME (until)"
+)
 _BEGINNING = ("beginning", "earliest", "start", "oldest")
 _END = ("end", "latest", "newest")
 _OFFSET_MAX = (1 << 63) - 1

@@ -1,4 +1,4 @@
-r"""Formats such as '%t[%p]:%o %k=%s\n', with kcat's letters: how `firnline consume -f` prints a record. WORLD."""
+r"""Formats such as '%t[%p]:%o %k=%s\n', with kcat's letters, and how records are printed in one. WORLD."""
 
 import re
 from collections.abc import Callable

@@ -10,15 +10,15 @@ from typing import Any, NamedTuple
 import click
 
 from firnline.base.errors import FirnlineError
-from firnline.cli.records.deadline import Deadline, Stopped, StopSignals
+from firnline.cli.client.deadline import Deadline, Stopped, StopSignals
 from firnline.cli.records.input_format import Format
 from firnline.cli.records.json_lines import record_of
-from firnline.cli.records.librdkafka import Complaints, bootstrap_of, load, make, reach, settings
+from firnline.cli.client.librdkafka import Complaints, bootstrap_of, load, make, reach, settings
 from firnline.cli.records.lines import Decoder, Lines, plain_line
-from firnline.cli.records.parsing import delimiter_of, parsed
-from firnline.cli.records.progress import Progress
+from firnline.cli.client.parsing import delimiter_of, parsed
+from firnline.cli.client.progress import Progress
 from firnline.cli.records.record import Headers
-from firnline.cli.records.sending import (
+from firnline.cli.client.sending import (
     Defaults,
     Feed,
     Sender,
@@ -28,10 +28,11 @@ from firnline.cli.records.sending import (
     sentence,
 )
 from firnline.cli.records.times import time_ms
-from firnline.cli.records.topics import Cluster, leaderless
+from firnline.cli.client.topics import Cluster, leaderless
 from firnline.cli.show import broker_server_option, pairs
 
 _LOOK_S = 2.0
+_BATCH_BYTES = 1_000_000  # librdkafka's default
 
 
 class Input(NamedTuple):
@@ -62,7 +63,9 @@ class Wish(NamedTuple):
     "--key-delimiter", "-K", metavar="DELIM",
     help="What ends the key in a line. A line without it has no key of its own.",
 )  # fmt: skip
-@click.option("--header", "-H", "headers", multiple=True, metavar="NAME=VALUE", help="Add a header.")
+@click.option(
+    "--header", "-H", "headers", multiple=True, metavar="NAME=VALUE", help="Add a header."
+)
 @click.option(
     "--partition", "-p", metavar="N|any",
     help="Partition of all records. Default: what the input states, else the key's hash, as in Java.",
@@ -76,9 +79,16 @@ class Wish(NamedTuple):
     help=r"Input such as '%k=%v\n', or the JSON lines that consume prints. Default: lines.",
 )  # fmt: skip
 @click.option(
-    "--delimiter", "-D", default=r"\n", show_default=True, metavar="DELIM", help="What ends a record."
+    "--delimiter",
+    "-D",
+    default=r"\n",
+    show_default=True,
+    metavar="DELIM",
+    help="What ends a record.",
 )
-@click.option("--null", "-Z", "null_if_empty", is_flag=True, help="Send an empty key or value as null.")
+@click.option(
+    "--null", "-Z", "null_if_empty", is_flag=True, help="Send an empty key or value as null."
+)
 @click.option(
     "--compression", "-z", type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]),
     default="none", show_default=True, help="How batches are compressed.",
@@ -91,10 +101,14 @@ class Wish(NamedTuple):
     "--timeout", "timeout_s", type=click.FloatRange(0.1, 86_400), default=30.0, show_default=True,
     metavar="SECONDS", help="For the first answer of the cluster, and for the delivery of each record.",
 )  # fmt: skip
-@click.option("-X", "overrides", multiple=True, metavar="KEY=VALUE", help="Set a key of librdkafka.")
+@click.option(
+    "-X", "overrides", multiple=True, metavar="KEY=VALUE", help="Set a key of librdkafka."
+)
 @click.option("--quiet", "-q", is_flag=True, help="Say nothing on stderr but errors.")
 @broker_server_option
-def command(topic: str, files: tuple[str, ...], bootstrap: str, quiet: bool, **choices: Any) -> None:
+def command(
+    topic: str, files: tuple[str, ...], bootstrap: str, quiet: bool, **choices: Any
+) -> None:
     """Send records to a topic: each line of stdin, or of the files, is one.
 
     \b
@@ -206,7 +220,8 @@ class Production:
         self._progress = progress
         self._library = load()
         self._complaints = Complaints()
-        self._producer: Any = None
+        self._admin: Any = None
+        self._most_bytes: str | None = None
 
     def run(self, sources: Sequence[Source], *, is_typed: bool) -> int:
         """Send all sources, and return the exit code.
@@ -214,18 +229,22 @@ class Production:
         Raises FirnlineError for what went wrong, with what was delivered, and Stopped if a signal came before
         anything was sent.
         """
+        from confluent_kafka.admin import AdminClient
+
         wish = self._wish
         reach(wish.bootstrap, Deadline(wish.timeout_s), self._stop)
-        self._producer = make(self._library.Producer, self._settings())
+        self._admin = make(AdminClient, self._shared())
         cluster = self._cluster(wish.timeout_s)
         cluster.create_if_brokers_do(wish.topic, self._progress.note)
         wanted = [wish.defaults.partition] if wish.defaults.partition >= 0 else []
         found = cluster.wait_for_leaders(
             wish.topic, wanted, self._progress.note, one_is_enough=not wanted
         )
+        self._most_bytes = cluster.setting("topic", wish.topic, "max.message.bytes")
+        producer = make(self._library.Producer, self._settings())
         if is_typed:
             self._progress.note(f"each line is a record of {wish.topic}; Ctrl-D ends")
-        sender = Sender(self._producer, self._library, wish.topic, len(found.partitions))
+        sender = Sender(producer, self._library, wish.topic, len(found.partitions))
         return self._send(sender, sources)
 
     def _send(self, sender: Sender, sources: Sequence[Source]) -> int:
@@ -241,8 +260,12 @@ class Production:
         flush(sender, wish.timeout_s, stop, progress)
         progress.clear()
         if sender.first is not None:
-            kind = self._library.KafkaError
-            problems.append(sentence(sender.first, wish.topic, wish.timeout_s, kind, self._look))
+            problems.append(
+                sentence(
+                    sender.first, wish.topic, most_bytes=self._most_bytes,
+                    timeout_s=wish.timeout_s, kind=self._library.KafkaError, look=self._look,
+                )
+            )  # fmt: skip
         if stop.count:
             problems.insert(0, "interrupted")
         if problems:
@@ -258,6 +281,8 @@ class Production:
         wish = self._wish
         found = {
             "acks": wish.acks,
+            # A batch is refused as a record is; one record may be larger than a batch.
+            "batch.size": min(_BATCH_BYTES, int(self._most_bytes or _BATCH_BYTES)),
             "compression.type": wish.compression,
             "delivery.report.only.error": True,
             "enable.idempotence": wish.overrides.get("acks", wish.acks) in ("all", "-1"),
@@ -266,11 +291,14 @@ class Production:
             "partitioner": "murmur2_random",
             "queue.buffering.max.kbytes": 1 << 19,
         }
-        return found | settings(wish.bootstrap, wish.overrides, self._complaints)
+        return found | self._shared()
+
+    def _shared(self) -> dict[str, Any]:
+        return settings(self._wish.bootstrap, self._wish.overrides, self._complaints)
 
     def _cluster(self, timeout_s: float) -> Cluster:
         return Cluster(
-            self._producer, self._library, self._wish.bootstrap, complaints=self._complaints,
+            self._admin, self._library, self._wish.bootstrap, complaints=self._complaints,
             deadline=Deadline(timeout_s), timeout_s=timeout_s, stop=self._stop,
         )  # fmt: skip
 

@@ -80,9 +80,7 @@ class StopSignals:
             self._restore()
 
 
-def in_time(
-    call: Callable[[], T], deadline: Deadline, stop: StopSignals, *, signals: int = 0
-) -> T:
+def in_time(call: Callable[[], T], deadline: Deadline, stop: StopSignals, *, signals: int = 0) -> T:
     """Make a call that blocks, on a thread of its own, so that a deadline and a signal end the wait for it.
 
     signals  so many have come already, and do not end this wait

@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import Any
 
 from firnline.base.errors import ConfigError, FirnlineError
-from firnline.cli.records.deadline import Deadline, StopSignals, in_time
+from firnline.cli.client.deadline import Deadline, StopSignals, in_time
 from firnline.client.connection import Unreachable, parse_address
 
 _BOOTSTRAP = ("bootstrap.servers", "metadata.broker.list")
@@ -33,7 +33,8 @@ def load() -> ModuleType:
             "this command needs librdkafka, which is not there"
             f" ({problem}): pip install confluent-kafka"
         ) from None
-    return confluent_kafka
+    found: ModuleType = confluent_kafka
+    return found
 
 
 class Complaints:

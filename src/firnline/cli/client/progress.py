@@ -1,4 +1,4 @@
-"""What a command says on stderr besides its result: notes, and how far it is if a terminal shows it. WORLD."""
+"""What a command says on stderr besides its result: notes, and on a terminal how far it is. WORLD."""
 
 import sys
 import time

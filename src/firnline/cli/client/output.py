@@ -55,21 +55,23 @@ def print_with(style: str | None, *, delimiter: bytes, key_end: bytes | None, nu
 
     Raises ValueError for a format that is none.
     """
+
     def text(content: bytes | None) -> bytes:
         return null if content is None else content
 
-    if style is None and key_end is None:
-        return lambda messages: b"".join([text(each.value()) + delimiter for each in messages])
-    if style is None:
+    if style is None and key_end is not None:
+        between = key_end
         return lambda messages: b"".join(
-            [text(each.key()) + key_end + text(each.value()) + delimiter for each in messages]
+            [text(each.key()) + between + text(each.value()) + delimiter for each in messages]
         )
+    if style is None:
+        return lambda messages: b"".join([text(each.value()) + delimiter for each in messages])
     show = line_of if style == "json" else printer(style, null)
     return lambda messages: b"".join([show(record_of(message)) for message in messages])
 
 
 def record_of(message: Any) -> Record:
-    """Return a message of librdkafka's as a record. Raises FirnlineError if the name of a header is not UTF-8."""
+    """Return a message of librdkafka's as a record. Raises FirnlineError if a header's name is not UTF-8."""
     kind, timestamp_ms = message.timestamp()
     try:
         headers = message.headers() or ()

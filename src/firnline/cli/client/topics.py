@@ -6,18 +6,19 @@ from difflib import get_close_matches
 from typing import Any
 
 from firnline.base.errors import FirnlineError
-from firnline.cli.records.deadline import Deadline, DeadlineMissed, StopSignals, in_time
-from firnline.cli.records.librdkafka import Complaints, reason_of
+from firnline.cli.client.deadline import Deadline, DeadlineMissed, StopSignals, in_time
+from firnline.cli.client.librdkafka import Complaints, reason_of
+from firnline.controller.topic_names import name_problem
 
 # For so long a broker that makes topics by itself may still say that there is none.
-_CREATION_S = 3.0
+_CREATION_S = 2.0
 _PAUSE_S = 0.1
 
 
 class Cluster:
     """What a client of librdkafka knows of the cluster.
 
-    client    a Producer or a Consumer
+    client    an AdminClient or a Consumer
     deadline  when to give up
     """
 
@@ -38,6 +39,7 @@ class Cluster:
         self.deadline = deadline
         self.timeout_s = timeout_s
         self.stop = stop
+        self.broker_id = -1  # of any broker, once topics were asked for
         self._bootstrap = bootstrap
 
     def ask(self, call: Callable[[float], Any]) -> Any:
@@ -67,17 +69,22 @@ class Cluster:
 
     def topics(self) -> dict[str, Any]:
         """Return the metadata of all topics, by name."""
-        found: dict[str, Any] = self.ask(
-            lambda left_s: self.client.list_topics(timeout=left_s)
-        ).topics
+        answer = self.ask(lambda left_s: self.client.list_topics(timeout=left_s))
+        self.broker_id = min(answer.brokers, default=-1)
+        found: dict[str, Any] = answer.topics
         return found
 
     def one(self, topic: str) -> Any:
-        """Return the metadata of one topic. A producer's question makes the topic where brokers do that."""
+        """Return the metadata of one topic. If an AdminClient asks, brokers may make it."""
         return self.ask(lambda left_s: self.client.list_topics(topic, timeout=left_s)).topics[topic]
 
     def wait_for_leaders(
-        self, topic: str, wanted: Collection[int], note: Callable[[str], None], *, one_is_enough: bool
+        self,
+        topic: str,
+        wanted: Collection[int],
+        note: Callable[[str], None],
+        *,
+        one_is_enough: bool,
     ) -> Any:
         """Return the metadata of a topic once its partitions have leaders.
 
@@ -113,12 +120,12 @@ class Cluster:
         problem, kind = found.error, self.library.KafkaError
         if problem is None or problem.code() == kind.LEADER_NOT_AVAILABLE:
             return
-        if problem.code() in (kind.UNKNOWN_TOPIC_OR_PART, kind._UNKNOWN_TOPIC):
+        if problem.code() in (
+            kind.UNKNOWN_TOPIC_OR_PART,
+            kind._UNKNOWN_TOPIC,
+            kind.TOPIC_EXCEPTION,
+        ):
             raise FirnlineError(unknown_topic(topic, self.topics()))
-        if problem.code() == kind.TOPIC_EXCEPTION:
-            raise FirnlineError(
-                f"{topic!r} cannot be the name of a topic: up to 249 of a-z A-Z 0-9 . _ -"
-            )
         raise FirnlineError(f"topic {topic}: {reason_of(self.library.KafkaException(problem))}")
 
     def create_if_brokers_do(self, topic: str, note: Callable[[str], None]) -> None:
@@ -131,6 +138,8 @@ class Cluster:
             return
         kind = self.library.KafkaError
         limit = Deadline(min(_CREATION_S, self.deadline.left_s))
+        if self.setting("broker", str(self.broker_id), "auto.create.topics.enable") == "false":
+            raise FirnlineError(unknown_topic(topic, known))
         while (problem := (found := self.one(topic)).error) is not None:
             is_unknown = problem.code() in (kind.UNKNOWN_TOPIC_OR_PART, kind._UNKNOWN_TOPIC)
             if not is_unknown or limit.is_over:
@@ -139,6 +148,23 @@ class Cluster:
         self.refuse(topic, found)
         near = nearest(topic, known)
         note(f"the broker made topic {topic}" + (f" (did you mean {near}?)" if near else ""))
+
+    def setting(self, kind: str, name: str, key: str) -> str | None:
+        """Return a setting of a topic or a broker; None if it cannot be had. The client is an AdminClient."""
+        from confluent_kafka.admin import ConfigResource
+
+        def ask(left_s: float) -> str | None:
+            asked = self.client.describe_configs(
+                [ConfigResource(kind, name)], request_timeout=left_s
+            )
+            (future,) = asked.values()
+            return str(future.result(left_s)[key].value)
+
+        try:
+            left_s = max(0.05, self.deadline.left_s)
+            return in_time(lambda: ask(left_s), Deadline(left_s), self.stop)
+        except (self.library.KafkaException, DeadlineMissed, TimeoutError, KeyError):
+            return None  # forbidden, or not a setting of this broker
 
 
 def check_partitions(topic: str, found: Any, wanted: Collection[int]) -> None:
@@ -168,6 +194,8 @@ def nearest(name: str, known: Collection[str]) -> str | None:
 
 def unknown_topic(topic: str, known: Collection[str]) -> str:
     """Say that a topic is not there, with the nearest name and the command that makes it."""
+    if wrong := name_problem(topic):
+        return wrong.why
     near = nearest(topic, known)
     hint = f"did you mean {near}? " if near else ""
     return f"there is no topic {topic}: {hint}`firnline topic create {topic}` makes it"

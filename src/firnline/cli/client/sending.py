@@ -8,10 +8,10 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from firnline.base.errors import FirnlineError
-from firnline.cli.records.deadline import Deadline, StopSignals
-from firnline.cli.records.librdkafka import plain
+from firnline.cli.client.deadline import Deadline, StopSignals
+from firnline.cli.client.librdkafka import plain
 from firnline.cli.records.lines import Decoder
-from firnline.cli.records.progress import Progress, records_text
+from firnline.cli.client.progress import Progress, records_text
 from firnline.cli.records.record import Headers, InputError, NewRecord
 
 _SLICE_S = 0.1
@@ -102,9 +102,7 @@ class Sender:
             more["timestamp"] = timestamp_ms
         failed = partial(self._on_failure, place, number)
         try:
-            self._producer.produce(
-                self._topic, record.value, record.key, partition, failed, **more
-            )
+            self._producer.produce(self._topic, record.value, record.key, partition, failed, **more)
         except BufferError:
             return False
         except self._library.KafkaException as problem:
@@ -129,6 +127,10 @@ class Sender:
     def serve(self, seconds: float = 0.0) -> None:
         """Let librdkafka report what failed."""
         self._producer.poll(seconds)
+
+    def push(self, seconds: float) -> None:
+        """Have records sent that wait for more of their batch, and wait so long for answers."""
+        self._producer.flush(seconds)
 
     def give_up(self) -> None:
         """Count what is still queued, or under way, as failed."""
@@ -162,7 +164,7 @@ class Feed:
         self._progress = progress
 
     def run(self, source: Source, decoder: Decoder) -> None:
-        """Send one source to its end. Raises FirnlineError, which names the place, for input that is wrong."""
+        """Send one source to its end. Raises FirnlineError, with the place, for input that is wrong."""
         place = f"{source.name} {self._noun}".strip()
         try:
             for data in self._pieces(source):
@@ -223,12 +225,12 @@ class Feed:
 
 
 def flush(sender: Sender, timeout_s: float, stop: StopSignals, progress: Progress) -> None:
-    """Wait until each record was delivered or has failed; a second signal, or the deadline, gives up on the rest."""
+    """Wait until each record was delivered or has failed; the deadline, or a second signal, gives up."""
     deadline = Deadline(timeout_s)
     note_at = Deadline(0.5)
     is_noted = False
     while sender.queued and not deadline.is_over and stop.count < 2:
-        sender.serve(_SLICE_S)
+        sender.push(_SLICE_S)
         progress.show(sender.delivered)
         if stop.count and note_at.is_over and not is_noted:
             is_noted = True
@@ -241,17 +243,25 @@ def flush(sender: Sender, timeout_s: float, stop: StopSignals, progress: Progres
 
 
 def sentence(
-    failure: Failure, topic: str, timeout_s: float, kind: Any, look: Callable[[], str | None]
+    failure: Failure,
+    topic: str,
+    *,
+    most_bytes: str | None,
+    timeout_s: float,
+    kind: Any,
+    look: Callable[[], str | None],
 ) -> str:
     """Say why a record was not delivered, and what to do.
 
-    look  finds out what is wrong with the cluster, where the failure alone does not say so
+    most_bytes  the topic's max.message.bytes, if it is known
+    look        finds out what is wrong with the cluster, where the failure alone does not say so
     """
     code = failure.problem.code()
     if code == kind.MSG_SIZE_TOO_LARGE:
+        limit = f"{int(most_bytes):,} bytes" if most_bytes else "less"
         why = (
-            f"the record is too large ({failure.size_bytes:,} bytes): `firnline topic describe {topic}"
-            " --all-configs` shows max.message.bytes"
+            f"the record is too large: {failure.size_bytes:,} bytes, and {topic} takes {limit};"
+            f" `firnline topic alter {topic} --set max.message.bytes=N` allows more"
         )
     elif code == kind.INVALID_RECORD:
         why = f"the topic refuses it; if {topic} is compacted, each record needs a key (-k, -K)"
@@ -266,9 +276,7 @@ def sentence(
     return f"{failure.place}: {why}"
 
 
-def outcome(
-    sender: Sender, *, acks: str, problems: Sequence[str], last: str | None = None
-) -> str:
+def outcome(sender: Sender, *, acks: str, problems: Sequence[str], last: str | None = None) -> str:
     """Say how many records were delivered, and how many were not.
 
     last  the last record that was sent, where the input was left before its end

@@ -1,7 +1,7 @@
 """Reads partitions from where to where, and reports what gets in the way. WORLD.
 
-`Partitions` reads without a group: what there is to read is known before it begins. `Members` reads as a member of a
-group, which decides about the partitions and keeps the offsets.
+`Partitions` reads without a group: what there is to read is known before it begins. `Member` reads as a
+member of a group, which decides about the partitions and keeps the offsets.
 """
 
 import re
@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from firnline.base.errors import FirnlineError
-from firnline.cli.records.deadline import Deadline
-from firnline.cli.records.librdkafka import plain
+from firnline.cli.client.deadline import Deadline
+from firnline.cli.client.librdkafka import plain
 from firnline.cli.records.positions import BEGINNING, Span, Start
-from firnline.cli.records.topics import Cluster, nearest
+from firnline.cli.client.topics import Cluster, nearest
 
 _EARLIEST, _LATEST = -2, -1
 Key = tuple[str, int]
@@ -60,7 +60,9 @@ def names_of(topics: Sequence[str], cluster: Cluster) -> list[str]:
         matching = [name for name in sorted(known) if pattern.match(name) and name[:2] != "__"]
         if not matching:
             near = nearest(topic.strip("^$.*"), known)
-            raise FirnlineError(f"no topic matches {topic}" + (f"; there is {near}" if near else ""))
+            raise FirnlineError(
+                f"no topic matches {topic}" + (f"; there is {near}" if near else "")
+            )
         found |= dict.fromkeys(matching)
     return list(found)
 

@@ -3,14 +3,14 @@
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import click
 
 from firnline.base.errors import FirnlineError
-from firnline.cli.records.deadline import Deadline, DeadlineMissed, Stopped, StopSignals, in_time
-from firnline.cli.records.librdkafka import (
+from firnline.cli.client.deadline import Deadline, DeadlineMissed, Stopped, StopSignals, in_time
+from firnline.cli.client.librdkafka import (
     Complaints,
     bootstrap_of,
     load,
@@ -19,12 +19,12 @@ from firnline.cli.records.librdkafka import (
     reason_of,
     settings,
 )
-from firnline.cli.records.output import ClosedOutput, Output, Print, print_with
-from firnline.cli.records.parsing import delimiter_of, parsed
+from firnline.cli.client.output import ClosedOutput, Output, Print, print_with
+from firnline.cli.client.parsing import delimiter_of, parsed
 from firnline.cli.records.positions import OFFSETS, Span, partitions_of, span_of
-from firnline.cli.records.progress import Progress, records_text
-from firnline.cli.records.reading import Member, Partitions, Reading
-from firnline.cli.records.topics import Cluster, leaderless
+from firnline.cli.client.progress import Progress, records_text
+from firnline.cli.client.reading import Member, Partitions, Reading
+from firnline.cli.client.topics import Cluster, leaderless
 from firnline.cli.show import broker_server_option, pairs
 
 _WAIT_S = 0.1
@@ -61,7 +61,12 @@ class Wish(NamedTuple):
 @click.option("--exit", "-e", "until_end", is_flag=True, help="Exit at the end; default: follow.")
 @click.option("--number", "-n", "most", type=click.IntRange(1), help="Exit after so many records.")
 @click.option(
-    "--partition", "-p", "partitions", multiple=True, metavar="N,...", help="Only these: 0,2 or 4-7."
+    "--partition",
+    "-p",
+    "partitions",
+    multiple=True,
+    metavar="N,...",
+    help="Only these: 0,2 or 4-7.",
 )
 @click.option(
     "--group", "-g", metavar="GROUP",
@@ -72,13 +77,20 @@ class Wish(NamedTuple):
     help=r"Such as '%t[%p]:%o %k=%s\n', with kcat's letters (docs/CLIENT.md); or JSON lines.",
 )  # fmt: skip
 @click.option(
-    "--delimiter", "-D", default=r"\n", show_default=True, metavar="DELIM", help="Printed after a value."
+    "--delimiter",
+    "-D",
+    default=r"\n",
+    show_default=True,
+    metavar="DELIM",
+    help="Printed after a value.",
 )
 @click.option(
     "--key-delimiter", "-K", metavar="DELIM", help="Print the key, then this, before each value."
 )
 @click.option("--null", "-Z", "shows_null", is_flag=True, help="Print NULL for null, not nothing.")
-@click.option("--count-only", "-c", is_flag=True, help="Print only how many there are; exit at the end.")
+@click.option(
+    "--count-only", "-c", is_flag=True, help="Print only how many there are; exit at the end."
+)
 @click.option(
     "--isolation", type=click.Choice(["read_committed", "read_uncommitted"]),
     default="read_committed", show_default=True, help="Whether to leave out open transactions.",
@@ -87,7 +99,9 @@ class Wish(NamedTuple):
     "--timeout", "timeout_s", type=click.FloatRange(0.1, 86_400), default=30.0, show_default=True,
     metavar="SECONDS", help="How long the cluster may leave the command without an answer.",
 )  # fmt: skip
-@click.option("-X", "overrides", multiple=True, metavar="KEY=VALUE", help="Set a key of librdkafka.")
+@click.option(
+    "-X", "overrides", multiple=True, metavar="KEY=VALUE", help="Set a key of librdkafka."
+)
 @click.option("--quiet", "-q", is_flag=True, help="Say nothing on stderr but errors.")
 @broker_server_option
 def command(topics: tuple[str, ...], bootstrap: str, quiet: bool, **choices: Any) -> None:
