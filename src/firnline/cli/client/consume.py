@@ -21,10 +21,10 @@ from firnline.cli.client.librdkafka import (
 )
 from firnline.cli.client.output import ClosedOutput, Output, Print, print_with
 from firnline.cli.client.parsing import delimiter_of, parsed
-from firnline.cli.records.positions import OFFSETS, Span, partitions_of, span_of
 from firnline.cli.client.progress import Progress, records_text
 from firnline.cli.client.reading import Member, Partitions, Reading
 from firnline.cli.client.topics import Cluster, leaderless
+from firnline.cli.records.positions import OFFSETS, Span, partitions_of, span_of
 from firnline.cli.show import broker_server_option, pairs
 
 _WAIT_S = 0.1

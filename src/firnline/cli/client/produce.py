@@ -11,13 +11,9 @@ import click
 
 from firnline.base.errors import FirnlineError
 from firnline.cli.client.deadline import Deadline, Stopped, StopSignals
-from firnline.cli.records.input_format import Format
-from firnline.cli.records.json_lines import record_of
 from firnline.cli.client.librdkafka import Complaints, bootstrap_of, load, make, reach, settings
-from firnline.cli.records.lines import Decoder, Lines, plain_line
 from firnline.cli.client.parsing import delimiter_of, parsed
 from firnline.cli.client.progress import Progress
-from firnline.cli.records.record import Headers
 from firnline.cli.client.sending import (
     Defaults,
     Feed,
@@ -27,8 +23,12 @@ from firnline.cli.client.sending import (
     outcome,
     sentence,
 )
-from firnline.cli.records.times import time_ms
 from firnline.cli.client.topics import Cluster, leaderless
+from firnline.cli.records.input_format import Format
+from firnline.cli.records.json_lines import record_of
+from firnline.cli.records.lines import Decoder, Lines, plain_line
+from firnline.cli.records.record import Headers
+from firnline.cli.records.times import time_ms
 from firnline.cli.show import broker_server_option, pairs
 
 _LOOK_S = 2.0

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 from firnline.base.errors import FirnlineError
 from firnline.cli.client.deadline import Deadline, StopSignals
 from firnline.cli.client.librdkafka import plain
-from firnline.cli.records.lines import Decoder
 from firnline.cli.client.progress import Progress, records_text
+from firnline.cli.records.lines import Decoder
 from firnline.cli.records.record import Headers, InputError, NewRecord
 
 _SLICE_S = 0.1
