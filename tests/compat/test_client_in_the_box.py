@@ -16,10 +16,17 @@ from pathlib import Path
 import pytest
 
 from firnline.client.admin import Admin
+from firnline.client.connection import Connection
+from firnline.protocol.messages.k00_produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
 from firnline.testing.cluster import Cluster
 from firnline.testing.plugin import Broker
 from tests.peers import kafka
 from tests.peers.nodes import eventually
+from tests.raw_batches import raw_batch, record_with_header_keys
 
 needs_kcat = pytest.mark.skipif(
     shutil.which("kcat") is None, reason="NOT RUN: kcat is not installed"
@@ -391,6 +398,26 @@ def test_garbage_on_line_17(broker: Broker, topic: str) -> None:
     done = run(broker, "produce", topic, "--format", "json", data=elsewhere, code=1)
     assert "stdin line 1: partition 9 is not there" in done.said
     run(broker, "produce", topic, "--format", "json", "-p", "any", data=elsewhere)
+
+
+def test_a_header_that_the_binding_cannot_name(broker: Broker) -> None:
+    """Its `headers()` breaks at a name that is not UTF-8: what comes before is printed."""
+    make(broker, "named", 1)
+    run(broker, "produce", "named", data=b"before\n")
+    records = bytes(raw_batch(record_with_header_keys((b"\xed",), b"badly")))
+    data = [PartitionProduceData(index=0, records=records)]
+    topics = [TopicProduceData(name="named", partition_data=data)]
+    request = ProduceRequest(acks=-1, timeout_ms=10_000, topic_data=topics)
+    with Connection("127.0.0.1", broker.port, timeout_s=PATIENCE_S) as connection:
+        answer = connection.ask(request, version=9)
+        assert answer.responses[0].partition_responses[0].error_code == 0
+    done = run(broker, "consume", "named", "-e", "-f", r"%s %h\n", code=1)
+    assert done.lines == ["before "]
+    assert done.said == (
+        "firnline: named [0] at offset 1: the name of a header is not UTF-8; a format without %h"
+        " prints the record; until then 1 record\n"
+    )
+    assert text_of(broker, "named", "%s %o") == ["before 0", "badly 1"]
 
 
 def test_a_file_that_is_not_there(broker: Broker, topic: str, tmp_path: Path) -> None:

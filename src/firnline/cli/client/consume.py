@@ -19,7 +19,7 @@ from firnline.cli.client.librdkafka import (
     reason_of,
     settings,
 )
-from firnline.cli.client.output import ClosedOutput, Output, Print, print_with
+from firnline.cli.client.output import ClosedOutput, Output, Print, Unprintable, print_with
 from firnline.cli.client.parsing import delimiter_of, parsed
 from firnline.cli.client.progress import Progress, records_text
 from firnline.cli.client.reading import Member, Partitions, Reading
@@ -30,6 +30,7 @@ from firnline.cli.show import broker_server_option, pairs
 _WAIT_S = 0.1
 _BATCH = 5_000
 _ASK_S = 1.0
+_HINT_S = 1.0
 _CLOSE_S = 10.0
 _CLOSED_OUTPUT = 141  # as of a program that SIGPIPE ended
 # A reader without a group joins none and commits nothing; librdkafka's binding wants a name all the same.
@@ -74,7 +75,7 @@ class Wish(NamedTuple):
 )  # fmt: skip
 @click.option(
     "--format", "-f", "style", metavar="FORMAT|json",
-    help=r"Such as '%t[%p]:%o %k=%s\n', with kcat's letters (docs/CLIENT.md); or JSON lines.",
+    help=r"Such as '%t[%p]:%o %k=%s\n', see above; or JSON lines.",
 )  # fmt: skip
 @click.option(
     "--delimiter",
@@ -115,9 +116,19 @@ def command(topics: tuple[str, ...], bootstrap: str, quiet: bool, **choices: Any
     firnline consume events -e --format json | jq .value
 
     A topic that begins with ^ is a regular expression.
+
+    \b
+    Fields of a format:
+    %s %v  value          %k  key        %h  headers, name=value,...
+    %t     topic          %p  partition  %o  offset
+    %T     timestamp, ms  %D  the same as ISO 8601
+    %K     length of the key, -1 for null
+    %S %V  length of the value; %R in four bytes
+    and \\n \\r \\t \\0 \\\\ \\xNN %%.
     """
     wish = _wish(topics, bootstrap, choices)
-    is_shown = False if wish.print_ and sys.stdout.isatty() else None
+    prints_to_terminal = wish.print_ and sys.stdout is not None and sys.stdout.isatty()
+    is_shown = False if prints_to_terminal else None
     progress = Progress(is_quiet=quiet, is_shown=is_shown)
     with StopSignals() as stop:
         code = Consumption(wish, stop, progress).run()
@@ -185,6 +196,7 @@ class Consumption:
         self._count = 0
         self._consumer: Any = None
         self._has_begun = False
+        self._is_hinted = False
         self._active_s = time.monotonic()  # when the cluster last gave something
         self._cut_off_s: float | None = None  # since when no broker answers
         self._asked_s = 0.0
@@ -192,13 +204,14 @@ class Consumption:
     def run(self) -> int:
         """Print until the end, and return the exit code. Raises FirnlineError."""
         code = 0
+        output = Output()  # before a socket takes the place of a stdout that is closed
         try:
             reach(self._wish.bootstrap, Deadline(self._wish.timeout_s), self._stop)
             self._consumer = make(self._library.Consumer, self._settings())
             reading = self._reading()
             reading.begin()
             self._has_begun = True
-            self._read(reading)
+            self._read(reading, output)
         except Stopped:
             pass
         except ClosedOutput:
@@ -249,8 +262,7 @@ class Consumption:
             }
         return found | settings(wish.bootstrap, wish.overrides, self._complaints)
 
-    def _read(self, reading: Reading) -> None:
-        output = Output()
+    def _read(self, reading: Reading, output: Output) -> None:
         self._active_s = time.monotonic()
         while not self._stop.count and not reading.is_done:
             room = _BATCH
@@ -266,12 +278,20 @@ class Consumption:
             found = reading.take(messages)
             if found:
                 if self._wish.print_ is not None:
-                    output.write(self._wish.print_(found))
+                    self._print(found, self._wish.print_, output)
                 reading.written(found)
                 self._count += len(found)
             self._progress.show(self._count, reading.total)
             if self._count == self._wish.most:
                 return
+
+    def _print(self, messages: Sequence[Any], print_: Print, output: Output) -> None:
+        try:
+            output.write(print_(messages))
+        except Unprintable as problem:
+            output.write(b"".join(problem.before))
+            self._count += len(problem.before)
+            raise
 
     def _next(self, room: int) -> list[Any]:
         """Return what is there, and wait a moment for the first."""
@@ -286,6 +306,7 @@ class Consumption:
     def _look(self, reading: Reading) -> None:
         """Nothing came. Raise FirnlineError if nothing can come."""
         wish, now_s = self._wish, time.monotonic()
+        self._hint(now_s)
         if self._complaints.refusal:
             raise FirnlineError(f"the cluster refuses: {self._complaints.refusal}")
         if wish.until_end and now_s - self._active_s > wish.timeout_s:
@@ -307,6 +328,15 @@ class Consumption:
             self._progress.note(f"no broker answers; waits {wish.timeout_s:g} s for one")
         if self._asked_s - self._cut_off_s > wish.timeout_s:
             raise FirnlineError(f"no broker answered for {wish.timeout_s:g} s at {wish.bootstrap}")
+
+    def _hint(self, now_s: float) -> None:
+        """Say on a terminal why nothing is to be seen."""
+        is_late = now_s > self._active_s + _HINT_S
+        if self._is_hinted or self._count or self._wish.until_end or not is_late:
+            return
+        self._is_hinted = True
+        if self._progress.has_terminal:
+            self._progress.note("no record yet; waits for one (Ctrl-C ends, -e would end here)")
 
     def _is_answered(self) -> bool:
         """Whether librdkafka reaches a broker."""

@@ -9,7 +9,7 @@ from typing import Any
 from firnline.base.errors import FirnlineError
 from firnline.cli.records.json_lines import line_of
 from firnline.cli.records.record import Record
-from firnline.cli.records.templates import printer
+from firnline.cli.records.templates import Piece, pieces_of, printer
 
 # Makes the bytes of some messages of librdkafka's.
 Print = Callable[[Sequence[Any]], bytes]
@@ -19,10 +19,18 @@ class ClosedOutput(Exception):
     """Whoever read stdout has gone, as `head` does."""
 
 
+class Unprintable(FirnlineError):
+    """A record that cannot be printed; `before` is what was printed of its batch before it."""
+
+    before: Sequence[bytes] = ()
+
+
 class Output:
     """Stdout without a buffer: a record that was written is at the reader's."""
 
     def __init__(self) -> None:
+        if sys.stdout is None:
+            raise FirnlineError("cannot write to stdout: it is closed")
         sys.stdout.flush()
         self._descriptor = sys.stdout.fileno()
         self._watch = select.poll()
@@ -67,18 +75,34 @@ def print_with(style: str | None, *, delimiter: bytes, key_end: bytes | None, nu
     if style is None:
         return lambda messages: b"".join([text(each.value()) + delimiter for each in messages])
     show = line_of if style == "json" else printer(style, null)
-    return lambda messages: b"".join([show(record_of(message)) for message in messages])
+    has_headers = style == "json" or Piece("h") in pieces_of(style)
+
+    def print_(messages: Sequence[Any]) -> bytes:
+        parts: list[bytes] = []
+        try:
+            for message in messages:
+                parts.append(show(record_of(message, has_headers)))
+        except Unprintable as problem:
+            problem.before = parts
+            raise
+        return b"".join(parts)
+
+    return print_
 
 
-def record_of(message: Any) -> Record:
-    """Return a message of librdkafka's as a record. Raises FirnlineError if a header's name is not UTF-8."""
+def record_of(message: Any, has_headers: bool) -> Record:
+    """Return a message of librdkafka's as a record; its headers only where they are wanted: they cost most.
+
+    Raises Unprintable if the name of a header is not UTF-8. The binding has no other way to it, and may crash
+    if it is asked for these headers a second time.
+    """
     kind, timestamp_ms = message.timestamp()
     try:
-        headers = message.headers() or ()
-    except UnicodeDecodeError:
-        raise FirnlineError(
-            f"{message.topic()} [{message.partition()}] at offset {message.offset()}:"
-            " the name of a header is not UTF-8; without headers (-f, no format) it can be printed"
+        headers = (message.headers() or ()) if has_headers else ()
+    except (UnicodeDecodeError, SystemError):
+        raise Unprintable(
+            f"{message.topic()} [{message.partition()}] at offset {message.offset()}: the name of a"
+            " header is not UTF-8; a format without %h prints the record"
         ) from None
     return Record(
         message.topic(),

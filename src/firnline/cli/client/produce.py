@@ -134,7 +134,7 @@ def command(
         overrides=overrides,
         timeout_s=choices["timeout_s"],
     )
-    is_typed = not files and sys.stdin.isatty()
+    is_typed = not files and sys.stdin is not None and sys.stdin.isatty()
     progress = Progress(is_quiet=quiet, is_shown=False if is_typed else None)
     with StopSignals() as stop, ExitStack() as opened:
         sources = _sources(files, opened)
@@ -201,6 +201,8 @@ def _sources(files: Sequence[str], opened: ExitStack) -> list[Source]:
     found = []
     for name in files or ("-",):
         if name == "-":
+            if sys.stdin is None:
+                raise FirnlineError("cannot read stdin: it is closed")
             found.append(Source("", 0))
             continue
         try:
@@ -272,7 +274,7 @@ class Production:
             said = outcome(sender, acks=wish.acks, problems=problems, last=feed.left_at)
             if not stop.count:
                 raise FirnlineError(said)
-            print(f"firnline: {said}", file=sys.stderr)
+            progress.say(said)
         elif progress.has_terminal:
             progress.note(outcome(sender, acks=wish.acks, problems=()))
         return stop.exit_code if stop.count else 0

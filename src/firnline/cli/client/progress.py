@@ -16,7 +16,7 @@ class Progress:
 
     def __init__(self, *, is_quiet: bool, is_shown: bool | None = None) -> None:
         self.is_quiet = is_quiet
-        self.has_terminal = sys.stderr.isatty()
+        self.has_terminal = sys.stderr is not None and sys.stderr.isatty()
         self._is_shown = (self.has_terminal if is_shown is None else is_shown) and not is_quiet
         self._began_s = self._next_s = time.monotonic()
         self._is_dirty = False
@@ -43,7 +43,12 @@ class Progress:
     def note(self, text: str) -> None:
         """Say something that is worth knowing, unless it is to be quiet."""
         if not self.is_quiet:
-            self.clear()
+            self.say(text)
+
+    def say(self, text: str) -> None:
+        """Say something that has to be known."""
+        self.clear()
+        if sys.stderr is not None:  # None: a shell closed it; print would take stdout then
             print(f"firnline: {text}", file=sys.stderr, flush=True)
 
 
