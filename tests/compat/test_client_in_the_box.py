@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import socket
@@ -15,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from firnline.cli.records.templates import FIELDS
 from firnline.client.admin import Admin
 from firnline.client.connection import Connection
 from firnline.protocol.messages.k00_produce import (
@@ -582,6 +584,42 @@ def test_a_leader_is_killed_under_produce(firnline_cluster: Cluster) -> None:
     eventually("another leads", lambda: firnline_cluster.leader_of("orders") != leader)
     done = run(bootstrap, "consume", "orders", "-e")
     assert done.out == b"".join(lines)
+
+
+# ---------------------------------------------------------------------- the page
+
+
+def test_what_the_page_shows_is_what_is_printed(tmp_path: Path) -> None:
+    """Each `$ command` of docs/CLIENT.md, in order, with the output that the page has under it."""
+    page = (Path(__file__).parents[2] / "docs" / "CLIENT.md").read_text()
+    lines = [line[4:] if line.startswith("    ") else "" for line in page.splitlines()]
+    broker = Broker(tmp_path / "data")
+    broker.start()
+    function = (
+        f'firnline() {{ {shlex.quote(sys.executable)} -m firnline "$@"'
+        f" --bootstrap-server {broker.bootstrap}; }}"
+    )
+    examples = re.findall(r"^\$ (.*)\n((?:(?!\$ ).+\n)*)", "\n".join(lines) + "\n", re.MULTILINE)
+    assert len(examples) > 6
+    for command, output in examples:
+        done = subprocess.run(
+            ["bash", "-c", f"{function}; {command}"],
+            capture_output=True,
+            timeout=PATIENCE_S,
+            check=False,
+        )
+        printed = (done.stderr + done.stdout).decode().splitlines()
+        # Two pipes have no order in common.
+        assert sorted(map(without_time, printed)) == sorted(
+            map(without_time, output.splitlines())
+        ), command
+    broker.stop()
+    for letter in FIELDS:
+        assert f"`%{letter}`" in page, "a field that the page does not have"
+
+
+def without_time(line: str) -> str:
+    return re.sub(r'"timestamp":\d+', '"timestamp":0', line)
 
 
 # ---------------------------------------------------------------------- beside kcat
