@@ -244,7 +244,6 @@ class Consumption:
         wish = self._wish
         starts_at_end = wish.span.start is not None and wish.span.start.kind == "end"
         found: dict[str, Any] = {
-            "allow.auto.create.topics": False,
             "auto.offset.reset": "error",
             "enable.auto.commit": False,
             "enable.auto.offset.store": False,
@@ -279,6 +278,7 @@ class Consumption:
             if found:
                 if self._wish.print_ is not None:
                     self._print(found, self._wish.print_, output)
+                    self._active_s = time.monotonic()  # whoever reads stdout may have taken long
                 reading.written(found)
                 self._count += len(found)
             self._progress.show(self._count, reading.total)

@@ -199,6 +199,7 @@ class Partitions:
 
     def _go_on_at_beginning(self, key: Key) -> None:
         """Records were deleted before they were read, or the log is not the one that was read."""
+        self._cluster.deadline = Deadline(self._cluster.timeout_s)
         (begin,), (end,) = self._at([key], _EARLIEST).values(), self._at([key], _LATEST).values()
         at = self._next[key]
         if at > end:
@@ -210,7 +211,10 @@ class Partitions:
             f"offsets {at} to {begin - 1} of {shown(*key)} were deleted before they were read"
         )
         self._next[key] = begin
-        self._cluster.client.seek(self._cluster.library.TopicPartition(*key, begin))
+        # A partition whose fetches have stopped cannot be sought in: it is assigned anew.
+        anew = [self._cluster.library.TopicPartition(*key, begin)]
+        self._cluster.client.incremental_unassign(anew)
+        self._cluster.client.incremental_assign(anew)
 
     def written(self, messages: Sequence[Any]) -> None:
         """Nothing to keep: without a group nobody asks for it."""
