@@ -19,6 +19,14 @@ COMMANDS = {
     ),
     "server": ("firnline.cli.server", "Start a node from a server.properties file."),
     "storage": ("firnline.cli.storage", "Prepare the directories of a node."),
+    "produce": (
+        "firnline.cli.client.produce",
+        "Send records to a topic: lines of stdin, keys, JSON lines.",
+    ),
+    "consume": (
+        "firnline.cli.client.consume",
+        "Print the records of topics; follow them, count them.",
+    ),
     "topic": ("firnline.cli.topic", "Create, list, describe, alter and delete topics."),
     "group": ("firnline.cli.group", "List, describe, reset and delete consumer groups."),
     "config": ("firnline.cli.operations.config", "Settings of topics and brokers."),

@@ -11,7 +11,10 @@ from firnline.cli.main import COMMANDS
 
 pytestmark = pytest.mark.slow
 
-HEAVY = ("rich", "asyncio", "firnline.protocol", "firnline.config", "firnline.server", "numpy")
+HEAVY = (
+    *("rich", "asyncio", "firnline.protocol", "firnline.config", "firnline.server", "numpy"),
+    "confluent_kafka",
+)
 
 
 def firnline(*arguments: str) -> subprocess.CompletedProcess[str]:

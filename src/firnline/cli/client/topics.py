@@ -1,0 +1,201 @@
+"""Looks for topics and their leaders before records are sent or read, and says what is not there. WORLD."""
+
+import time
+from collections.abc import Callable, Collection, Sequence
+from difflib import get_close_matches
+from typing import Any
+
+from firnline.base.errors import FirnlineError
+from firnline.cli.client.deadline import Deadline, DeadlineMissed, StopSignals, in_time
+from firnline.cli.client.librdkafka import Complaints, reason_of
+from firnline.controller.topic_names import name_problem
+
+# For so long a broker that makes topics by itself may still say that there is none.
+_CREATION_S = 2.0
+_PAUSE_S = 0.1
+
+
+class Cluster:
+    """What a client of librdkafka knows of the cluster.
+
+    client    an AdminClient or a Consumer
+    deadline  when to give up
+    """
+
+    def __init__(
+        self,
+        client: Any,
+        library: Any,
+        bootstrap: str,
+        *,
+        complaints: Complaints,
+        deadline: Deadline,
+        timeout_s: float,
+        stop: StopSignals,
+    ) -> None:
+        self.client = client
+        self.library = library
+        self.complaints = complaints
+        self.deadline = deadline
+        self.timeout_s = timeout_s
+        self.stop = stop
+        self.broker_id = -1  # of any broker, once topics were asked for
+        self._bootstrap = bootstrap
+
+    def ask(self, call: Callable[[float], Any]) -> Any:
+        """Make a call that takes a timeout in seconds. Raises FirnlineError if it fails or takes too long."""
+        problem = None
+        try:
+            left_s = max(0.05, self.deadline.left_s)
+            return in_time(lambda: call(left_s), Deadline(left_s + 0.5), self.stop)
+        except self.library.KafkaException as found:
+            problem = found
+        except DeadlineMissed:
+            pass
+        self.client.poll(0)  # what librdkafka has to say is said by its callbacks
+        if refusal := self.complaints.refusal:
+            raise FirnlineError(f"the cluster at {self._bootstrap} refuses: {refusal}")
+        if problem is not None and not self._has_timed_out(problem):
+            raise FirnlineError(f"the cluster at {self._bootstrap} says: {reason_of(problem)}")
+        why = f" ({self.complaints.last})" if self.complaints.last else ""
+        raise FirnlineError(
+            f"{self._bootstrap} accepts connections, but did not answer as a broker within"
+            f" {self.timeout_s:g} s{why}"
+        )
+
+    def _has_timed_out(self, problem: Any) -> bool:
+        kind = self.library.KafkaError
+        return problem.args[0].code() in (kind._TIMED_OUT, kind._TRANSPORT, kind._ALL_BROKERS_DOWN)
+
+    def topics(self) -> dict[str, Any]:
+        """Return the metadata of all topics, by name."""
+        answer = self.ask(lambda left_s: self.client.list_topics(timeout=left_s))
+        self.broker_id = min(answer.brokers, default=-1)
+        found: dict[str, Any] = answer.topics
+        return found
+
+    def one(self, topic: str) -> Any:
+        """Return the metadata of one topic. If an AdminClient asks, brokers may make it."""
+        return self.ask(lambda left_s: self.client.list_topics(topic, timeout=left_s)).topics[topic]
+
+    def wait_for_leaders(
+        self,
+        topic: str,
+        wanted: Collection[int],
+        note: Callable[[str], None],
+        *,
+        one_is_enough: bool,
+    ) -> Any:
+        """Return the metadata of a topic once its partitions have leaders.
+
+        wanted         the partitions that need one; empty: all of them
+        one_is_enough  any one of them, because each record goes to a partition that has one
+
+        Raises FirnlineError if the topic or a partition is not there, or if there is no leader in time.
+        """
+        is_noted = False
+        while True:
+            found = self.one(topic)
+            self.refuse(topic, found)
+            check_partitions(topic, found, wanted)
+            needed = wanted or found.partitions
+            without = sorted(number for number in needed if found.partitions[number].leader < 0)
+            has_enough = len(without) < len(needed) if one_is_enough else not without
+            if needed and has_enough:
+                return found
+            what = leaderless(topic, without)
+            if self.deadline.left_s < _PAUSE_S:
+                raise FirnlineError(f"{what}: waited {self.timeout_s:g} s")
+            if not is_noted:
+                note(f"{what}: waiting {self.deadline.left_s:.0f} s for one")
+                is_noted = True
+            self.pause()
+
+    def pause(self) -> None:
+        """Wait a moment before the next question."""
+        in_time(lambda: time.sleep(_PAUSE_S), Deadline(1.0), self.stop)
+
+    def refuse(self, topic: str, found: Any) -> None:
+        """Raise FirnlineError if the metadata of a topic says that it cannot be used."""
+        problem, kind = found.error, self.library.KafkaError
+        if problem is None or problem.code() == kind.LEADER_NOT_AVAILABLE:
+            return
+        if problem.code() in (
+            kind.UNKNOWN_TOPIC_OR_PART,
+            kind._UNKNOWN_TOPIC,
+            kind.TOPIC_EXCEPTION,
+        ):
+            raise FirnlineError(unknown_topic(topic, self.topics()))
+        raise FirnlineError(f"topic {topic}: {reason_of(self.library.KafkaException(problem))}")
+
+    def create_if_brokers_do(self, topic: str, note: Callable[[str], None]) -> None:
+        """Have a topic made that is not there, if that is what brokers do (auto.create.topics.enable).
+
+        Raises FirnlineError, with the nearest name and the command that makes a topic, if they do not.
+        """
+        known = self.topics()
+        if topic in known:
+            return
+        kind = self.library.KafkaError
+        limit = Deadline(min(_CREATION_S, self.deadline.left_s))
+        if self.setting("broker", str(self.broker_id), "auto.create.topics.enable") == "false":
+            raise FirnlineError(unknown_topic(topic, known))
+        while (problem := (found := self.one(topic)).error) is not None:
+            is_unknown = problem.code() in (kind.UNKNOWN_TOPIC_OR_PART, kind._UNKNOWN_TOPIC)
+            if not is_unknown or limit.is_over:
+                break
+            self.pause()
+        self.refuse(topic, found)
+        near = nearest(topic, known)
+        note(f"the broker made topic {topic}" + (f" (did you mean {near}?)" if near else ""))
+
+    def setting(self, kind: str, name: str, key: str) -> str | None:
+        """Return a setting of a topic or a broker; None if it cannot be had. The client is an AdminClient."""
+        from confluent_kafka.admin import ConfigResource
+
+        def ask(left_s: float) -> str | None:
+            asked = self.client.describe_configs(
+                [ConfigResource(kind, name)], request_timeout=left_s
+            )
+            (future,) = asked.values()
+            return str(future.result(left_s)[key].value)
+
+        try:
+            left_s = max(0.05, self.deadline.left_s)
+            return in_time(lambda: ask(left_s), Deadline(left_s), self.stop)
+        except (self.library.KafkaException, DeadlineMissed, TimeoutError, KeyError):
+            return None  # forbidden, or not a setting of this broker
+
+
+def check_partitions(topic: str, found: Any, wanted: Collection[int]) -> None:
+    """Raise FirnlineError if a topic does not have one of the partitions."""
+    missing = [number for number in wanted if number not in found.partitions]
+    if found.partitions and missing:
+        count = len(found.partitions)
+        there = "only partition 0" if count == 1 else f"partitions 0 to {count - 1}"
+        raise FirnlineError(f"topic {topic} has {there}; there is no {missing[0]}")
+
+
+def leaderless(topic: str, partitions: Sequence[int]) -> str:
+    """Say which partitions have no leader."""
+    if not partitions:
+        return f"topic {topic} has no leader yet"
+    shown = ", ".join(map(str, partitions[:5])) + (", ..." if len(partitions) > 5 else "")
+    verb = "has" if len(partitions) == 1 else "have"
+    noun = "partition" if len(partitions) == 1 else "partitions"
+    return f"{noun} {shown} of topic {topic} {verb} no leader"
+
+
+def nearest(name: str, known: Collection[str]) -> str | None:
+    """Return the name most like one that was typed; None if none is like it."""
+    shown = [each for each in known if not each.startswith("__")]
+    return next(iter(get_close_matches(name, shown, n=1, cutoff=0.6)), None)
+
+
+def unknown_topic(topic: str, known: Collection[str]) -> str:
+    """Say that a topic is not there, with the nearest name and the command that makes it."""
+    if wrong := name_problem(topic):
+        return wrong.why
+    near = nearest(topic, known)
+    hint = f"did you mean {near}? " if near else ""
+    return f"there is no topic {topic}: {hint}`firnline topic create {topic}` makes it"

@@ -1,0 +1,1 @@
+"""Records as text: the formats of `firnline produce` and `firnline consume`, and places to begin. PURE."""
