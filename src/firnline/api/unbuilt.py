@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from firnline.broker.node import BrokerNode
 
 TRANSACTIONS = (
-    "Firnline has no transactions yet: do not set transactional.id (idempotent producers work without)"
+    "Firnline has no transactions yet: do not set transactional.id (idempotence works without)"
 )
 CONSUMER_PROTOCOL = (
     "Firnline does not have the group protocol of KIP-848 yet: set group.protocol=classic"

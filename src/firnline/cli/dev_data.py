@@ -22,12 +22,12 @@ from firnline.formats.names import parse_partition_dir
 from firnline.log.checkpoint import META_PROPERTIES
 from firnline.log.directory import LOCK
 from firnline.metadata.snapshot_file import BOOTSTRAP
-from firnline.stores.port import CLUSTER_KEY
+from firnline.stores.port import CLUSTER_KEY, DEV_DATA_SUFFIX
 from firnline.stores.registry import open_store, path_of
 
-_BESIDE = "-data"
 # What a run that was killed while it formatted may leave, and what a file system puts into an empty one.
 _IN_A_NEW_ONE = (BOOTSTRAP, LOCK, META_PROPERTIES, "lost+found")
+_HOME = re.compile(r"node-\d+")  # of a node of `dev --nodes`
 _NAME_CHARS = 80
 
 
@@ -59,7 +59,7 @@ def beside(tier: str) -> Path:
     """Return the data directory of a tier: TIER-data; for an object store it is in the user's state."""
     path = _directory_of(tier)
     if path is not None:
-        return path.parent / (path.name + _BESIDE)
+        return path.parent / (path.name + DEV_DATA_SUFFIX)
     state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     parts = urlsplit(tier)
     name = f"{parts.scheme}-{parts.hostname or ''}{parts.path}".rstrip("/")
@@ -85,7 +85,7 @@ def refuse_foreign(path: Path) -> None:
         return
     except OSError as problem:
         raise ConfigError(f"cannot read {path}: {problem.strerror}") from None
-    if META_PROPERTIES in names or homes(path):
+    if META_PROPERTIES in names or any(_HOME.fullmatch(name) for name in names):
         return
     foreign = [name for name in names if name.removesuffix(".part") not in _IN_A_NEW_ONE]
     if any(parse_partition_dir(name) is not None for name in foreign):
