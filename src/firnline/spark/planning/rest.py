@@ -57,21 +57,22 @@ def _names(found: Sequence[Rest]) -> str:
     return some_of([f"{one.topic}-{one.partition}" for one in found], _SHOWN)
 
 
-def end_beside(tier_uri: str, topic_id: Uuid, topic: str, partition: int) -> int:
+def end_beside(tier_uri: str, topic_id: Uuid, topic: str, partition: int) -> int | None:
     """Return where the log of a partition ends at least, by the files of `firnline dev` beside the tier.
 
-    0 where there are none. Only names and sizes are looked at, so it costs a listing.
+    None where there are none. Only names and sizes are looked at, so it costs a listing.
     """
-    ends = [0]
+    ends: list[int] = []
     try:
         tier = path_of(tier_uri)
         data = Path("" if tier is None else tier + DEV_DATA_SUFFIX)
         if tier is None or not data.is_dir():
-            return 0
+            return None
         for place in (data, *data.glob("node-*/data")):
             log = place / f"{topic}-{partition}"
             if log.is_dir() and uuid_text(topic_id) in (log / "partition.metadata").read_text():
-                ends += [int(each.stem) + 1 for each in log.glob("*.log") if each.stat().st_size]
+                segments = list(log.glob("*.log"))
+                ends += [int(each.stem) + (each.stat().st_size > 0) for each in segments]
     except (OSError, ValueError, FirnlineError):
-        pass  # another user's, or files that go while we look
-    return max(ends)
+        return None  # another user's, or files that go while we look
+    return max(ends, default=None)

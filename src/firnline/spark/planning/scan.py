@@ -444,16 +444,17 @@ class _Partition:
     def _look_for_rest(self) -> None:
         """Note that the log has more than the tier, if that is known and this read would have it."""
         head, options = self.head, self.options
+        beside = end_beside(options.tier_uri, head.topic_id, head.topic, head.partition)
         if not (head.tail or head.parts):
-            self.scan.rests.append(Rest(head.topic, head.partition, None, 0))
+            if beside != 0:  # else the log is empty
+                self.scan.rests.append(Rest(head.topic, head.partition, None, 0))
             return
         if options.as_of or place_of(options.ending, head.topic, head.partition) != LATEST:
             return
         end = self.rows.end_offset()
         if not overlap(self.scan.filters.offsets, ((end, INT64_MAX),)):
             return
-        beside = end_beside(options.tier_uri, head.topic_id, head.topic, head.partition)
-        known = max(head.log_end_offset, beside)
+        known = max(head.log_end_offset, beside or 0)
         if known > end:
             self.scan.rests.append(Rest(head.topic, head.partition, end, known))
 
