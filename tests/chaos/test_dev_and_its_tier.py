@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -44,6 +45,10 @@ def remote_end(tier: Path, topic: str) -> int:
     return 0 if catalog is None else catalog.highest_offset + 1
 
 
+def has_in_tier(tier: Path, topic: str, records: int) -> bool:
+    return remote_end(tier, topic) == records
+
+
 def write(address: str, topic: str) -> None:
     producer = Producer({"bootstrap.servers": address})
     for number in range(RECORDS):
@@ -64,10 +69,10 @@ def test_new_topics_are_tiered_soon_and_the_second_run_goes_on_with_them(tmp_pat
         for name in ("orders", "auto", "local", "latest"):
             write(address, name)
         for name in ("orders", "auto"):
-            eventually(name, lambda name=name: remote_end(tier, name) == RECORDS)
+            eventually(name, partial(has_in_tier, tier, name, RECORDS))
     with running(tier) as address:
         write(address, "orders")
-        eventually("the tier has both runs", lambda: remote_end(tier, "orders") == 2 * RECORDS)
+        eventually("both runs", partial(has_in_tier, tier, "orders", 2 * RECORDS))
         consumer = Consumer({"bootstrap.servers": address, "group.id": "g"})
         for name, count in (("orders", 2 * RECORDS), ("auto", RECORDS), ("local", RECORDS)):
             ends = consumer.get_watermark_offsets(TopicPartition(name, 0), timeout=30)

@@ -129,12 +129,9 @@ def test_transactions_and_the_consumer_protocol_of_java(firnline_broker: Broker)
     )  # fmt: skip
     assert NO_TRANSACTIONS in said
     assert_named(firnline_broker, "shop", NO_TRANSACTIONS)
-    client = (
-        "--command-property",
-        "client.id=till",
-        "--command-property",
-        "group.protocol=consumer",
-    )
-    said = java("console-consumer", *where, *client, "--timeout-ms", "30000")
+    said = java(
+        "console-consumer", *where, "--command-property", "client.id=till", "--command-property",
+        "group.protocol=consumer", "--timeout-ms", "30000",
+    )  # fmt: skip
     assert "Set group.protocol=classic" in said
     assert_named(firnline_broker, "till", NO_CONSUMER_PROTOCOL)

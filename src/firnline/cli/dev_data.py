@@ -52,10 +52,10 @@ def choose(directory: Path | None, tier: str | None) -> DevData:
         return DevData(directory.absolute())
     if tier is None:
         return DevData(Path(tempfile.mkdtemp(prefix="firnline-dev-")), is_temporary=True)
-    return DevData(beside(tier), of_tier=tier)
+    return DevData(data_directory_of(tier), of_tier=tier)
 
 
-def beside(tier: str) -> Path:
+def data_directory_of(tier: str) -> Path:
     """Return the data directory of a tier: TIER-data; for an object store it is in the user's state."""
     path = _directory_of(tier)
     if path is not None:

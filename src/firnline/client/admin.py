@@ -49,7 +49,7 @@ _DEFAULT_SOURCE = 5
 _SET, _DELETE, _APPEND, _SUBTRACT = range(4)
 # Errors of TierStatus from a broker without a tier, and from one that is not Firnline.
 _NOT_TIERED = (
-    "it is not tiered: remote.storage.enable is false; `firnline topic alter %s -c"
+    "it is not tiered: remote.storage.enable is false; `firnline topic alter %s --set"
     " remote.storage.enable=true` sets it"
 )
 WITHOUT_TIER = (Code.INVALID_CONFIG, Code.UNSUPPORTED_VERSION)

@@ -446,11 +446,6 @@ class Log:
         """Return the closed segments from the one with `start_offset` on that end by `end_offset`."""
         return self._segments.closed_between(start_offset, end_offset)
 
-    @property
-    def active_base_offset(self) -> int:
-        """The base offset of the active segment; the log end offset if it is empty."""
-        return self._segments.active.base_offset
-
     def roll(self, now_ms: int) -> bool:
         """Close the active segment and begin a new one at the log end; False when it is empty."""
         if not self._segments.active.size_bytes or self.truncation is not None:

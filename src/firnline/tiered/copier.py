@@ -156,7 +156,8 @@ class Copier:
         log, pause_ms = self._hosted.log, self._services.settings.roll_idle_ms
         if not pause_ms or not self._hosted.may_copy:
             return None
-        base, end, seen = log.active_base_offset, log.log_end_offset, self._growth
+        closed, end, seen = log.closed_segments(), log.log_end_offset, self._growth
+        base = closed[-1].end_offset + 1 if closed else log.local_log_start_offset
         if base == end:
             self._growth = None
         elif seen is None or seen.base_offset != base:

@@ -12,8 +12,8 @@ from firnline.base.ids import ZERO_UUID
 from firnline.cli.dev import dev_config
 from firnline.cli.dev_data import (
     DevData,
-    beside,
     choose,
+    data_directory_of,
     refuse_foreign,
     refuse_lost_half,
     remove,
@@ -69,14 +69,14 @@ def test_each_tier_has_a_directory_of_its_own(
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     for same in ("tier", "tier/", "./x/../tier", f"file://{tmp_path}/tier"):
-        assert beside(same) == tmp_path / "tier-data"
-    assert beside("s3://b/a/") == beside("s3://b/a")
+        assert data_directory_of(same) == tmp_path / "tier-data"
+    assert data_directory_of("s3://b/a/") == data_directory_of("s3://b/a")
     others = ["s3://b/a", "s3://b/a-", "s3://b-a", "az://b/a", "s3://b/" + "a" * 300]
-    places = {beside(uri) for uri in others}
+    places = {data_directory_of(uri) for uri in others}
     assert len(places) == len(others)
     assert {place.parent for place in places} == {tmp_path / "firnline" / "dev"}
     assert all(len(place.name) < 100 for place in places)
-    assert "secret" not in str(beside("s3://key:secret@b/a"))
+    assert "secret" not in str(data_directory_of("s3://key:secret@b/a"))
 
 
 def test_a_directory_with_anything_else_in_it_is_refused(tmp_path: Path) -> None:
@@ -125,6 +125,7 @@ def test_data_whose_tier_is_gone_is_refused(tmp_path: Path, log_dir: str) -> Non
     refuse_lost_half(data)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("log_dir", [".", "node-2/data"])
 def test_a_temporary_directory_stays_while_another_process_has_it(
     tmp_path: Path, log_dir: str, capsys: pytest.CaptureFixture[str]

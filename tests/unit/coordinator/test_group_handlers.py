@@ -102,10 +102,11 @@ class Asked(GroupWorld):
         self.answers.append(answer)
 
 
-class OneNode(SimpleNamespace):
-    """Each is another one, as nodes are."""
+class OneNode:
+    """A node with the parts that handlers of groups use."""
 
-    __hash__ = object.__hash__
+    def __init__(self, **parts: Any) -> None:
+        self.__dict__.update(parts)
 
 
 class Wire:

@@ -1,6 +1,7 @@
 """What a read of the tier alone cannot have is said, once, with the command that copies it."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -8,7 +9,7 @@ from firnline.base.errors import ConfigError
 from firnline.base.ids import uuid_text
 from firnline.spark.options.parse import parse_options
 from firnline.spark.planning.filters import Filters
-from firnline.spark.planning.rest import end_beside
+from firnline.spark.planning.rest import end_on_disk
 from firnline.stores.memory import MemoryStore
 from firnline.stores.port import ObjectStore
 from tests.spark.written_tier import WrittenPartition, batch, plan_scan
@@ -19,7 +20,7 @@ def said(
     store: ObjectStore,
     uri: object = "/memory",
     filters: Filters = Filters(),  # noqa: B008
-    **options: str,
+    **options: Any,
 ) -> list[str]:
     """What a plan logs about records that are not in the tier, or about topics."""
     caplog.clear()
@@ -55,7 +56,11 @@ def test_a_catalog_that_knows_of_more_is_believed(caplog: pytest.LogCaptureFixtu
     assert "the tier lacks the newest records of t-0, at least 2" in line
     assert "`firnline tier flush t`" in line
     # Who names the end does not want the rest.
-    for options in ({"endingOffsets": '{"t": {"0": 5}}'}, {"endingTimestamp": "1700000000000"}):
+    ends: list[dict[str, Any]] = [
+        {"endingOffsets": '{"t": {"0": 5}}'},
+        {"endingTimestamp": "1700000000000"},
+    ]
+    for options in ends:
         found = said(caplog, store, startingOffsets='{"t": {"0": 0}}', **options)
         assert [line for line in found if "lacks" in line] == []
     assert said(caplog, store, filters=Filters(offsets=((0, 5),)), pushdown="true") == []
@@ -81,7 +86,7 @@ def test_the_files_of_dev_beside_the_tier_say_what_is_not_in_it(
     log.mkdir(parents=True)
     (log / "partition.metadata").write_text(f"version: 0\ntopic_id: {uuid_text(topic_id)}\n")
     (log / f"{0:020}.log").write_bytes(b"")
-    assert end_beside(str(tier), topic_id, "t", 0) == 0
+    assert end_on_disk(str(tier), topic_id, "t", 0) == 0
     assert said(caplog, partition(0), tier) == [], "the log is empty, too"
     (log / f"{0:020}.log").write_bytes(b"records")
     assert len(said(caplog, partition(0), tier)) == 1
@@ -93,12 +98,12 @@ def test_the_files_of_dev_beside_the_tier_say_what_is_not_in_it(
     assert "t-0, at least 1" in line
     (log / "partition.metadata").write_text("version: 0\ntopic_id: of-another-topic\n")
     assert said(caplog, store, tier) == []
-    assert end_beside("s3://bucket/tier", topic_id, "t", 0) is None
+    assert end_on_disk("s3://bucket/tier", topic_id, "t", 0) is None
 
 
 @pytest.mark.parametrize("options", [{"subscribe": "t"}, {"subscribePattern": "t"}])
 def test_former_topics_of_a_name_are_told_and_the_newest_is_read(
-    caplog: pytest.LogCaptureFixture, options: dict[str, str]
+    caplog: pytest.LogCaptureFixture, options: dict[str, Any]
 ) -> None:
     store = MemoryStore()
     for number in (1, 2):

@@ -8,9 +8,9 @@ from tests.worlds.tier import Cluster, Node, topic_config
 IDLE_MS = 10_000
 
 
-def leading(**settings: int) -> tuple[Cluster, Node]:
+def leading() -> tuple[Cluster, Node]:
     cluster = Cluster()
-    node = Node(cluster, roll_idle_ms=IDLE_MS, **settings).start().lead(0)
+    node = Node(cluster, roll_idle_ms=IDLE_MS).start().lead(0)
     node.pass_time(2000)
     return cluster, node
 

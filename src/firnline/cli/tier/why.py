@@ -7,7 +7,7 @@ from firnline.base.errors import some_of
 
 _SWITCH = "remote.storage.enable"
 _NO_TIERED_TOPIC = (
-    f"no topic has {_SWITCH}=true: `firnline topic alter TOPIC -c {_SWITCH}=true` sets it for one"
+    f"no topic has {_SWITCH}=true: `firnline topic alter TOPIC --set {_SWITCH}=true` sets it"
 )
 
 

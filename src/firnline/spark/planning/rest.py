@@ -57,7 +57,7 @@ def _names(found: Sequence[Rest]) -> str:
     return some_of([f"{one.topic}-{one.partition}" for one in found], _SHOWN)
 
 
-def end_beside(tier_uri: str, topic_id: Uuid, topic: str, partition: int) -> int | None:
+def end_on_disk(tier_uri: str, topic_id: Uuid, topic: str, partition: int) -> int | None:
     """Return where the log of a partition ends at least, by the files of `firnline dev` beside the tier.
 
     None where there are none. Only names and sizes are looked at, so it costs a listing.

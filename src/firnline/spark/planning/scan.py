@@ -68,7 +68,7 @@ from firnline.spark.planning.plan import (
     pieces_of,
     task_bytes,
 )
-from firnline.spark.planning.rest import Rest, end_beside, warn_of_rest
+from firnline.spark.planning.rest import Rest, end_on_disk, warn_of_rest
 from firnline.spark.planning.shares import Share, divide_shares
 from firnline.spark.planning.tiered_partitions import choose_partitions
 from firnline.spark.planning.timestamps import first_offset_at
@@ -444,9 +444,9 @@ class _Partition:
     def _look_for_rest(self) -> None:
         """Note that the log has more than the tier, if that is known and this read would have it."""
         head, options = self.head, self.options
-        beside = end_beside(options.tier_uri, head.topic_id, head.topic, head.partition)
+        on_disk = end_on_disk(options.tier_uri, head.topic_id, head.topic, head.partition)
         if not (head.tail or head.parts):
-            if beside != 0:  # else the log is empty
+            if on_disk != 0:  # else the log is empty
                 self.scan.rests.append(Rest(head.topic, head.partition, None, 0))
             return
         if options.as_of or place_of(options.ending, head.topic, head.partition) != LATEST:
@@ -454,7 +454,7 @@ class _Partition:
         end = self.rows.end_offset()
         if not overlap(self.scan.filters.offsets, ((end, INT64_MAX),)):
             return
-        known = max(head.log_end_offset, beside or 0)
+        known = max(head.log_end_offset, on_disk or 0)
         if known > end:
             self.scan.rests.append(Rest(head.topic, head.partition, end, known))
 
