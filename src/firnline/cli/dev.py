@@ -151,7 +151,7 @@ def _run_in(
     """Run until it is told to stop; return the exit code. Raises ConfigError before anything is written."""
     path = data.path
     if "," in str(path):
-        raise ConfigError(f"--dir {path}: log.dirs cannot name a directory with a comma")
+        raise ConfigError(f"{path}: log.dirs cannot name a directory with a comma")
     refuse_foreign(path)
     refuse_lost_half(data)
     if nodes > 1:

@@ -47,11 +47,11 @@ TOPIC_RESOURCE = 2
 EARLIEST, LATEST, EARLIEST_LOCAL = -2, -1, -4
 _DEFAULT_SOURCE = 5
 _SET, _DELETE, _APPEND, _SUBTRACT = range(4)
-# Errors of TierStatus from a broker without a tier, and from one that is not Firnline.
 _NOT_TIERED = (
     "it is not tiered: remote.storage.enable is false; `firnline topic alter %s --set"
     " remote.storage.enable=true` sets it"
 )
+# Errors of TierStatus from a broker without a tier, and from one that is not Firnline.
 WITHOUT_TIER = (Code.INVALID_CONFIG, Code.UNSUPPORTED_VERSION)
 
 

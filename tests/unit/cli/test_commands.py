@@ -425,6 +425,7 @@ def test_tier_status_says_why_records_are_not_in_the_tier(broker: FakeBroker) ->
     )
     broker.answers[32001] = lambda _: TierStatusResponse()
     assert "no topic has remote.storage.enable=true" in run(broker, "tier", "status").stdout
+    assert "no topic has" not in run(broker, "tier", "status", "led-by-others").stdout
     local = TierStatusTopic(name="local", topic_id=ID, error_code=Code.INVALID_TOPIC_EXCEPTION)
     broker.answers[32001] = lambda _: TierStatusResponse(topics=[local])
     refused = run(broker, "tier", "status", "local")

@@ -91,7 +91,7 @@ class Asked(GroupWorld):
     def on_ensure_topic(self, effect: EnsureTopic) -> None:
         self.asked_topics.append(effect)
 
-    def on_reply(self, reply: Reply) -> None:
+    def on_reply(self, reply: Reply[Any]) -> None:
         _, response = messages_of(reply.context.api_key)
         version = reply.context.api_version
         assert reply.message is not None

@@ -56,7 +56,7 @@ def status(topic: str | None, bootstrap: str, style: str) -> None:
     else:
         rows([_for_people(row) for row in found], style, empty="no tiered partitions")
         problems = [line for broker in brokers for line in _problems(broker)]
-        problems += reasons(found)
+        problems += reasons(found, is_everything=topic is None and not problems)
         if problems:
             click.echo()
         for line in problems:

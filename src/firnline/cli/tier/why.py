@@ -11,12 +11,13 @@ _NO_TIERED_TOPIC = (
 )
 
 
-def reasons(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def reasons(rows: Sequence[Mapping[str, Any]], *, is_everything: bool) -> Iterator[str]:
     """Yield a line for each topic with records that wait for something else than a copy that goes on.
 
-    rows  of partitions, as brokers have answered; what fails is said elsewhere
+    rows           of partitions, as brokers have answered; what fails is said elsewhere
+    is_everything  they are all that there are: each broker has answered about all topics
     """
-    if not rows:
+    if not rows and is_everything:
         yield _NO_TIERED_TOPIC
     off: dict[str, list[Mapping[str, Any]]] = {}
     unrolled: dict[str, list[Mapping[str, Any]]] = {}
