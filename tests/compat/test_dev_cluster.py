@@ -221,6 +221,51 @@ def test_a_cluster_that_cannot_come_up_says_why_and_leaves_nothing_running(tmp_p
     assert str(tmp_path / "d" / "node-1" / "data") in done.stderr
 
 
+def test_a_temporary_directory_stays_while_a_node_that_was_started_by_hand_uses_it(
+    tmp_path: Path,
+) -> None:
+    """The node was killed, and started again with the command that `dev` prints for that."""
+    environment = os.environ | {"TMPDIR": str(tmp_path)}
+    firnline = [sys.executable, "-m", "firnline"]
+    with (tmp_path / "log").open("w") as log:
+        dev = subprocess.Popen(
+            [*firnline, "dev", "--nodes", "2", "--port", "0"],
+            env=environment,
+            stdout=log,
+            stderr=log,
+        )
+
+    def printed(pattern: str) -> str:
+        found: list[str] = []
+
+        def is_there() -> bool:
+            found[:] = re.findall(pattern, (tmp_path / "log").read_text(), re.MULTILINE)
+            return bool(found)
+
+        eventually(pattern, is_there, within_s=PATIENCE_S)
+        return found[0]
+
+    by_hand = None
+    try:
+        data = Path(printed(r"ready at .*\(data (.*), tier none\)$"))
+        os.kill(int(printed(r"^firnline dev: node 2 at .*, pid (\d+),")), signal.SIGKILL)
+        again = printed(r"to start this one again: firnline (server .*)$")
+        with (tmp_path / "by-hand").open("w") as log:
+            by_hand = subprocess.Popen([*firnline, *again.split()], stdout=log, stderr=log)
+        hand_log = tmp_path / "by-hand"
+        eventually("it serves", lambda: "ready at" in hand_log.read_text(), within_s=PATIENCE_S)
+        dev.send_signal(signal.SIGINT)
+        assert dev.wait(PATIENCE_S) == 0
+        assert printed(r"^firnline dev: (.*) is kept, because another process uses ") == str(data)
+        assert by_hand.poll() is None
+        assert (data / "node-2" / "data" / "meta.properties").exists()
+        assert "CRITICAL" not in hand_log.read_text()
+    finally:
+        for process in filter(None, (dev, by_hand)):
+            process.kill()
+            process.wait()
+
+
 @pytest.mark.skipif(shutil.which("kcat") is None, reason="kcat is not installed")
 def test_the_words_of_the_readme(firnline_cluster: Cluster) -> None:
     """The cluster of one line, on other ports; the section's commands as they stand there."""

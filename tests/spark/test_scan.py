@@ -204,7 +204,10 @@ def test_a_topic_without_segments_reads_as_empty_and_the_log_says_why(
     partition = WrittenPartition(MemoryStore(), "t")
     partition.publish()
     assert read(partition.store) == []
-    assert "no segment of t-0 is in the tier; `firnline tier flush t` copies" in caplog.text
+    assert (
+        "no segment of t-0 is in the tier yet, so no record is read: `firnline tier flush t`"
+        in caplog.text
+    )
 
 
 def test_a_topic_created_anew_hides_the_old_one_of_that_name(tier: MemoryStore) -> None:

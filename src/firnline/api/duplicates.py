@@ -160,7 +160,7 @@ RULES: dict[int, Rule] = {
     **dict.fromkeys((0, 8, 9, 10, 13, 15, 23, 32, 43, 45, 46, 47, 55, 56, 73), Rule.EACH),
     **dict.fromkeys((2, 19, 20, 33, 37, 44, 57), Rule.REFUSED),
     # Arrays of members, endpoints and filters, and of the single metadata partition.
-    **dict.fromkeys((11, 14, 16, 52, 53, 54, 59, 62, 63, 70, 82), Rule.NOT_NAMES),
+    **dict.fromkeys((11, 14, 16, 52, 53, 54, 59, 62, 63, 68, 70, 82), Rule.NOT_NAMES),
 }
 
 

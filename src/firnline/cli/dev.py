@@ -1,9 +1,7 @@
 """`firnline dev`: start a broker, or a cluster, without configuration, for development and tests. WORLD."""
 
-import shutil
 import signal
 import sys
-import tempfile
 import time
 from pathlib import Path
 
@@ -11,7 +9,8 @@ import click
 
 from firnline.base.errors import ConfigError
 from firnline.cli.dev_cluster import DIFFERENT as DIFFERENT_WITH_NODES
-from firnline.cli.dev_cluster import NODES_MAX, homes, run_cluster
+from firnline.cli.dev_cluster import NODES_MAX, run_cluster
+from firnline.cli.dev_data import DevData, choose, homes, refuse_foreign, refuse_lost_half, remove
 from firnline.cli.server import (
     LOG_LEVELS,
     log_to_stderr,
@@ -20,6 +19,7 @@ from firnline.cli.server import (
     without_secrets,
 )
 from firnline.config.broker import BrokerConfig, broker_keys
+from firnline.config.layers import OWN
 from firnline.config.load import read_overrides
 from firnline.config.parse import text_of
 from firnline.server.config_sources import load_settings
@@ -43,6 +43,9 @@ STORAGE = "firnline.tiered.objects.storage.ObjectStorage"
 DIFFERENT_WITH_TIER = {
     # Local files are deleted as soon as the tier has them; records are deleted when Kafka would delete them.
     "firnline.local.retention.check.interval.ms": "1000",
+    # What a user writes is in the tier without a word of theirs, and soon.
+    "firnline.new.topics.remote.storage.enable": "true",
+    "firnline.remote.log.roll.idle.ms": "10000",
     "remote.log.manager.task.interval.ms": "1000",
     "remote.log.storage.system.enable": "true",
     "rlmm.config.remote.log.metadata.topic.num.partitions": "4",
@@ -59,15 +62,23 @@ def _differences(settings: dict[str, str]) -> str:
     for name, value in settings.items():
         key = broker_keys().get(name)
         theirs = _KAFKA_OF_PLUGIN.get(name) or (text_of(key, key.default) if key else None)
-        lines.append(f"{name}={value} ({'as in Kafka' if theirs == value else f'Kafka: {theirs}'})")
+        whose = "Kafka does not have it; default" if name.startswith(OWN) else "Kafka"
+        lines.append(
+            f"{name}={value} ({'as in Kafka' if theirs == value else f'{whose}: {theirs}'})"
+        )
     return "\n".join(["\b", *lines])
 
 
 HELP = f"""Start a broker for development: one process, no configuration. With --nodes 3 a cluster of three.
 
 Without --dir the data is in a temporary directory, which is removed when the broker stops. One line on stdout
-says when clients can connect; logs go to stderr. With --tier a topic that is created with
-remote.storage.enable=true keeps its history there.
+says when clients can connect; logs go to stderr.
+
+With --tier each new topic keeps its history in that tier, unless it is created with
+remote.storage.enable=false or is compacted. Records are copied ten seconds after the last one was written, a
+minute after the first one at the latest, or at once by `firnline tier flush TOPIC`. The data stays, in a
+directory beside the tier: with the same --tier the next start goes on where the last one ended. To begin
+anew, remove both. For a tier in an object store that directory is in ~/.local/state/firnline/dev.
 
 With --nodes each node is a process with its log in its own directory. The first three are controllers
 too. Kill one to see what happens: stderr says so, the node is not started again, and the others go on.
@@ -98,7 +109,7 @@ With --nodes 3 also, and as many replicas for the tier's topic:
 )  # fmt: skip
 @click.option(
     "--dir", "--data-dir", "directory", type=click.Path(file_okay=False, path_type=Path),
-    help="Directory of the data; it is kept.",
+    help="Directory of the data; it is kept. Default: temporary; with --tier DIR it is DIR-data.",
 )  # fmt: skip
 @click.option(
     "--tier", metavar="URI",
@@ -122,32 +133,40 @@ def command(
     log_to_stderr(log_level or "warning")
     # Until the server installs its own handlers, leave through `finally`.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    temporary = None if directory else tempfile.mkdtemp(prefix="firnline-dev-")
-    data = str(directory.absolute()) if directory else str(temporary)
+    data = choose(directory, tier)
     try:
-        if "," in data:
-            raise ConfigError(f"--dir {data}: log.dirs cannot name a directory with a comma")
-        if nodes > 1:
-            settings = _common(tier)
-            level = log_level or "info"
-            sys.exit(
-                run_cluster(
-                    nodes, Path(data), port=port, settings=settings, stated=stated, tier=tier,
-                    log_level=level,
-                )
-            )  # fmt: skip
-        if homes(Path(data)):
-            raise ConfigError(
-                f"{data} holds a cluster: start it with --nodes {len(homes(Path(data)))}"
-            )
-        config = with_absolute_paths(dev_config(port, data, tier, stated))
-        log_to_stderr(log_level or "warning", config.redact)
-        say_what_has_no_meaning(config)
-        with without_secrets(config):
-            sys.exit(_run(config, data, tier))
+        sys.exit(_run_in(data, port, nodes, tier, stated, log_level))
     finally:
-        if temporary is not None:
-            shutil.rmtree(temporary, ignore_errors=True)
+        remove(data)
+
+
+def _run_in(
+    data: DevData,
+    port: int,
+    nodes: int,
+    tier: str | None,
+    stated: dict[str, str],
+    log_level: str | None,
+) -> int:
+    """Run until it is told to stop; return the exit code. Raises ConfigError before anything is written."""
+    path = data.path
+    if "," in str(path):
+        raise ConfigError(f"{path}: log.dirs cannot name a directory with a comma")
+    refuse_foreign(path)
+    refuse_lost_half(data)
+    if nodes > 1:
+        settings = _common(tier)
+        return run_cluster(
+            nodes, path, port=port, settings=settings, stated=stated, tier=tier,
+            log_level=log_level or "info",
+        )  # fmt: skip
+    if homes(path):
+        raise ConfigError(f"{path} holds a cluster: start it with --nodes {len(homes(path))}")
+    config = with_absolute_paths(dev_config(port, str(path), tier, stated))
+    log_to_stderr(log_level or "warning", config.redact)
+    say_what_has_no_meaning(config)
+    with without_secrets(config):
+        return _run(config, str(path), tier)
 
 
 def dev_config(port: int, data: str, tier: str | None, stated: dict[str, str]) -> BrokerConfig:

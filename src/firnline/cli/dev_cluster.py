@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 from firnline.base.errors import ConfigError, FirnlineError
 from firnline.base.ids import uuid_text
+from firnline.cli.dev_data import homes
 from firnline.cli.server import with_absolute_paths
 from firnline.config.load import read_environment, read_properties
 from firnline.server.config_sources import load_settings
@@ -121,11 +122,6 @@ def run_cluster(
 
 
 # ------------------------------------------------------------------------------------- the plan
-
-
-def homes(directory: Path) -> list[Path]:
-    """Return the directories of the nodes in `directory`, in order."""
-    return sorted(path for path in directory.glob("node-*") if (path / "data").is_dir())
 
 
 def refuse_other_contents(directory: Path, nodes: int) -> None:

@@ -47,6 +47,10 @@ TOPIC_RESOURCE = 2
 EARLIEST, LATEST, EARLIEST_LOCAL = -2, -1, -4
 _DEFAULT_SOURCE = 5
 _SET, _DELETE, _APPEND, _SUBTRACT = range(4)
+_NOT_TIERED = (
+    "it is not tiered: remote.storage.enable is false; `firnline topic alter %s --set"
+    " remote.storage.enable=true` sets it"
+)
 # Errors of TierStatus from a broker without a tier, and from one that is not Firnline.
 WITHOUT_TIER = (Code.INVALID_CONFIG, Code.UNSUPPORTED_VERSION)
 
@@ -408,7 +412,9 @@ class Admin:
         answer = broker.ask(TierStatusRequest(topics=topics))
         refuse(answer.error_code, answer.error_message, "tier status")
         for topic in answer.topics:
-            refuse(topic.error_code, None, f"topic {topic.name}")
+            is_local = topic.error_code == Code.INVALID_TOPIC_EXCEPTION
+            why = _NOT_TIERED % topic.name if is_local else None
+            refuse(topic.error_code, why, f"topic {topic.name}")
             for part in topic.partitions:
                 refuse(part.error_code, None, f"{topic.name}-{part.partition}")
                 facts = {field: getattr(part, field) for field in type(part).fields}

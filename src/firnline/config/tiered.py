@@ -17,6 +17,14 @@ TOPIC_BASED = (
 class TierKeys:
     """The switch, the two plug-ins, and the pace of the tier's tasks."""
 
+    firnline_new_topics_remote_storage_enable: bool = key(
+        "BOOLEAN",
+        False,
+        "Give each new topic remote.storage.enable=true, unless its creator states that setting, the topic is"
+        " internal or compacted, or another rule of tiered topics forbids it. In Kafka the creator of a topic"
+        " has to state it. The controllers read this key.",
+        importance="LOW",
+    )
     firnline_remote_log_metadata_given_up: tuple[str, ...] = key(
         "LIST",
         (),
@@ -25,6 +33,16 @@ class TierKeys:
         " or deleted. Segments that only these records completed are deleted afterwards.",
         importance="LOW",
         dynamic=True,
+    )
+    firnline_remote_log_roll_idle_ms: int = key(
+        "LONG",
+        0,
+        "Close the active segment of a tiered partition, and so copy it, when nothing was appended for this"
+        " time, or six times this time after it was begun. The interval of the checks is"
+        " remote.log.manager.task.interval.ms. 0: only log.roll.ms and log.segment.bytes close it, as in"
+        " Kafka, which looks at log.roll.ms only when something is appended.",
+        valid="[0,...]",
+        importance="LOW",
     )
     remote_fetch_max_wait_ms: int = key(
         "INT",

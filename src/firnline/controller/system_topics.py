@@ -10,7 +10,7 @@ from collections.abc import Generator, Iterator, Mapping
 from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import INTERNAL_TOPICS, REMOTE_LOG_METADATA_TOPIC
 from firnline.config.broker import BrokerConfig
-from firnline.config.layers import topic_config
+from firnline.config.layers import check_topic, topic_config
 from firnline.config.topic import TopicConfig
 from firnline.metadata.image import ClusterImage, ResourceType
 
@@ -18,6 +18,7 @@ _NOT_DELETED = KafkaError(
     Code.POLICY_VIOLATION,
     f"{REMOTE_LOG_METADATA_TOPIC} says what the tier holds, and cannot be deleted",
 )
+_SWITCH = "remote.storage.enable"
 _NO_LIMIT = -1
 # To resolve the settings of so many topics takes a few ms.
 TOPICS_PER_SLICE = 100
@@ -64,6 +65,23 @@ def settings_problem(
     return None
 
 
+def tiered_by_default(
+    image: ClusterImage, config: BrokerConfig, topic: str, overrides: Mapping[str, str]
+) -> dict[str, str]:
+    """Return the overrides of a new topic, with remote.storage.enable=true if that is the default here.
+
+    The creator has not stated it: so where a rule forbids it, the topic is created without.
+    """
+    given = dict(overrides)
+    if not config.firnline_new_topics_remote_storage_enable or _SWITCH in given:
+        return given
+    wanted = {**given, _SWITCH: "true"}
+    problem = check_topic(config, wanted, topic=topic) or _tier_problem(
+        image, config, topic, wanted
+    )
+    return wanted if problem is None else given
+
+
 def _tier_problem(
     image: ClusterImage, config: BrokerConfig, topic: str, overrides: Mapping[str, str]
 ) -> KafkaError | None:
@@ -74,7 +92,7 @@ def _tier_problem(
     """
     if topic == REMOTE_LOG_METADATA_TOPIC:
         broken = _metadata_problem(image, config, topic_config(config, overrides))
-    elif "remote.storage.enable" in overrides:
+    elif _SWITCH in overrides:
         broken = _topic_problem(image, config, topic_config(config, overrides))
     else:
         return None
@@ -134,7 +152,7 @@ def outliving_topics(image: ClusterImage, config: BrokerConfig) -> Generator[Non
 
 def _tiered(image: ClusterImage, config: BrokerConfig) -> Iterator[tuple[str, TopicConfig]]:
     for (kind, name), overrides in image.configs.items():
-        if kind == ResourceType.TOPIC and "remote.storage.enable" in overrides:
+        if kind == ResourceType.TOPIC and _SWITCH in overrides:
             found = topic_config(config, overrides)
             if found.remote_storage_enable:
                 yield name, found

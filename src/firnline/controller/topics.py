@@ -184,6 +184,7 @@ def _create(
     problem = problem or system_topics.settings_problem(image, config, topic.name, overrides)
     if problem is not None:
         return problem
+    overrides = system_topics.tiered_by_default(image, config, topic.name, overrides)
     topic_id = rng.uuid()
     replicas: list[Assignment] | KafkaError
     if topic.assignments:

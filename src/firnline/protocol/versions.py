@@ -55,6 +55,7 @@ SERVED: tuple[ServedApi, ...] = tuple(
         (57, 0, 2, "update_features"),
         (60, 0, 2, "describe_cluster"),
         (64, 0, 0, "unregister_broker"),
+        (68, 0, 1, "consumer_group_heartbeat"),
     )
 )
 

@@ -11,6 +11,8 @@ from firnline.base.ports import Buffer, File
 
 # The object that names the cluster to which the objects of a tier belong (docs/formats/tier.md).
 CLUSTER_KEY = "cluster.json"
+# `firnline dev` keeps its data beside a tier in a directory, under that name and this.
+DEV_DATA_SUFFIX = "-data"
 
 
 class ObjectMissing(StorageError):

@@ -18,6 +18,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping
 from functools import partial
 from operator import attrgetter
+from typing import NamedTuple
 
 from firnline.base.background import SlicedTask
 from firnline.base.effects import CancelTimer, Effects, SetTimer, Submit, Warn
@@ -52,10 +53,25 @@ from firnline.tiered.unconfirmed_copies import UnconfirmedCopies
 QUOTA_CHECK_MS = 1000
 # The interval at which a damaged segment is read again: the error may have been in memory.
 LOOK_AGAIN_MS = 10 * MINUTE_MS
+# A segment that grows without a pause is closed after so many times the pause that would close it.
+ROLL_AT_PAUSES = 6
 
 Outcome = Steps[FirnlineError | None]
 Flushed = Callable[[dict[int, FirnlineError | None], int], Effects]
 Verified = VerifiedSegment | FirnlineError | None
+
+
+class _Growth(NamedTuple):
+    """What the last run saw of an active segment that is not empty.
+
+    seen_ms   when a run first saw it
+    grown_ms  when a run first saw this end offset
+    """
+
+    base_offset: int
+    seen_ms: int
+    end_offset: int
+    grown_ms: int
 
 
 class Copier:
@@ -89,6 +105,7 @@ class Copier:
         # The segment that is damaged here, why, and when it is read again. Nothing after it is copied, as the
         # tier has no gaps (T2). None once a segment was read undamaged.
         self._damaged: tuple[ClosedSegment, DamagedSegment, int] | None = None
+        self._growth: _Growth | None = None
 
     def run(self, now_ms: int, done: TaskCallback) -> Effects:
         """Copy all due segments; then call `done(None, now_ms)`, or with the first error."""
@@ -108,6 +125,9 @@ class Copier:
         hosted, services = self._hosted, self._services
         if not hosted.leads or not hosted.is_tiered:
             return None
+        problem = self._close_idle(run.now_ms)
+        if problem is not None:
+            return problem
         if not services.metadata.is_ready(hosted.where):
             return KafkaError(Code.REPLICA_NOT_AVAILABLE, "metadata")
         withheld = services.withheld(hosted.where) or (yield from self._repair.run(run))
@@ -130,6 +150,28 @@ class Copier:
                 continue
             error = yield from self._copy(run, due)
         return error
+
+    def _close_idle(self, now_ms: int) -> StorageError | None:
+        """Close the active segment if it does not grow, or is old, because only closed ones are copied."""
+        log, pause_ms = self._hosted.log, self._services.settings.roll_idle_ms
+        if not pause_ms or not self._hosted.may_copy:
+            return None
+        closed, end, seen = log.closed_segments(), log.log_end_offset, self._growth
+        base = closed[-1].end_offset + 1 if closed else log.local_log_start_offset
+        if base == end:
+            self._growth = None
+        elif seen is None or seen.base_offset != base:
+            self._growth = _Growth(base, now_ms, end, now_ms)
+        elif now_ms - seen.seen_ms >= ROLL_AT_PAUSES * pause_ms or (
+            seen.end_offset == end and now_ms - seen.grown_ms >= pause_ms
+        ):
+            try:
+                log.roll(now_ms)
+            except StorageError as problem:
+                return problem
+        elif seen.end_offset != end:
+            self._growth = seen._replace(end_offset=end, grown_ms=now_ms)
+        return None
 
     def _begin_catalog(self, run: Run) -> Outcome:
         """Compare the catalog with the metadata, and write its first head of this leader."""

@@ -31,6 +31,8 @@ class TierSettings:
     retention_interval_ms: int = 0
     # Within this time a segment that is due is copied, synced and deleted, if nothing stands still.
     local_audit_interval_ms: int = 390 * SECOND_MS
+    # An active segment is closed after this time without an append; 0: never because of it.
+    roll_idle_ms: int = 0
     retry_backoff_ms: int = 500
     retry_backoff_max_ms: int = 30_000
     retry_jitter: float = 0.2
@@ -114,6 +116,7 @@ def tier_settings(config: BrokerConfig) -> TierSettings:
                 or config.log_retention_check_interval_ms
             )
         ),
+        roll_idle_ms=config.firnline_remote_log_roll_idle_ms,
         retry_backoff_ms=config.remote_log_manager_task_retry_backoff_ms,
         retry_backoff_max_ms=config.remote_log_manager_task_retry_backoff_max_ms,
         retry_jitter=config.remote_log_manager_task_retry_jitter,

@@ -136,3 +136,25 @@ def test_brokers_of_a_tier_say_once_that_clients_could_forge_what_it_holds() -> 
         producing = world.rig[node_id].broker.producing
         assert producing.origin_at("PLAINTEXT") == "broker"
         assert producing.origin_at("OTHER") == "client"
+
+
+def test_new_topics_are_tiered_where_the_broker_says_so_and_no_rule_forbids_it() -> None:
+    switch = "remote.storage.enable"
+
+    def made(harness: Harness, name: str, **configs: Any) -> dict[str, str]:
+        harness.create_topic(name, **configs)
+        return dict(harness.node.image.topic_config_overrides(name))
+
+    key: dict[str, Any] = {"firnline_new_topics_remote_storage_enable": "true"}
+    harness = Harness(store=MemoryStore(), **key)
+    harness.ask(FindCoordinatorRequest(coordinator_keys=["g"]), 4)
+    assert switch not in harness.node.image.topic_config_overrides(GROUPS)
+    assert harness.node.image.topic_config_overrides(TIER)[switch] == "false"
+    assert made(harness, "plain") == {switch: "true"}
+    assert made(harness, "local", remote_storage_enable="false") == {switch: "false"}
+    assert made(harness, "latest", cleanup_policy="compact") == {"cleanup.policy": "compact"}
+    # Local files that stay longer than the topic's records: nobody has asked for a tier, so it has none.
+    odd = made(harness, "odd", retention_ms="1000", local_retention_ms="2000")
+    assert switch not in odd
+    assert made(Harness(store=MemoryStore()), "plain") == {}
+    assert made(Harness(**key), "plain") == {}, "a broker without a tier"

@@ -379,8 +379,9 @@ def test_group_list_and_delete(broker: FakeBroker) -> None:
 
 def test_tier_status_is_one_row_per_partition(broker: FakeBroker) -> None:
     part = TierStatusPartition(
-        log_start_offset=0, log_end_offset=9, remote_segments=2, remote_bytes=3400, state="idle"
-    )
+        log_start_offset=0, log_end_offset=9, highest_remote_offset=8, remote_segments=2,
+        remote_bytes=3400, state="idle",
+    )  # fmt: skip
     answer = TierStatusResponse(
         topics=[TierStatusTopic(name="events", topic_id=ID, partitions=[part])]
     )
@@ -394,6 +395,42 @@ def test_tier_status_is_one_row_per_partition(broker: FakeBroker) -> None:
     shown = run(broker, "tier", "status", "events")
     assert (shown.exit_code, len(shown.stdout.splitlines())) == (0, 2)
     assert "3.4 kB in 2" in shown.stdout
+
+
+def test_tier_status_says_why_records_are_not_in_the_tier(broker: FakeBroker) -> None:
+    def shown(*parts: TierStatusPartition) -> list[str]:
+        topic = TierStatusTopic(name="events", topic_id=ID, partitions=list(parts))
+        broker.answers[32001] = lambda _: TierStatusResponse(topics=[topic] if parts else [])
+        result = run(broker, "tier", "status")
+        assert result.exit_code == 0
+        return result.stdout.splitlines()[1 + len(parts) :]
+
+    unrolled = TierStatusPartition(log_end_offset=50, highest_remote_offset=9, state="idle")
+    [_, line] = shown(unrolled)
+    assert line.startswith(
+        "events-0: 40 records are not in the tier, because a segment is copied once"
+    )
+    assert "`firnline tier flush events`" in line
+    [_, line] = shown(TierStatusPartition(log_end_offset=1, state="off"))
+    assert line.endswith(
+        "1 record is not in the tier, and none is copied, because"
+        " remote.log.copy.disable of events is true"
+    )
+    assert (
+        shown(TierStatusPartition(log_end_offset=50, highest_remote_offset=9, state="copying"))
+        == []
+    )
+    assert (
+        shown(TierStatusPartition(log_end_offset=50, highest_remote_offset=49, state="idle")) == []
+    )
+    broker.answers[32001] = lambda _: TierStatusResponse()
+    assert "no topic has remote.storage.enable=true" in run(broker, "tier", "status").stdout
+    assert "no topic has" not in run(broker, "tier", "status", "led-by-others").stdout
+    local = TierStatusTopic(name="local", topic_id=ID, error_code=Code.INVALID_TOPIC_EXCEPTION)
+    broker.answers[32001] = lambda _: TierStatusResponse(topics=[local])
+    refused = run(broker, "tier", "status", "local")
+    assert refused.exit_code != 0
+    assert "remote.storage.enable is false" in str(refused.exception) + refused.output
 
 
 def test_tier_status_says_what_is_stuck_why_and_for_how_long(broker: FakeBroker) -> None:

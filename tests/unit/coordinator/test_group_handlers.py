@@ -20,9 +20,11 @@ from firnline.api.handlers import (
     k16_list_groups,
     k22_init_producer_id,
     k42_delete_groups,
+    k68_consumer_group_heartbeat,
 )
+from firnline.api.unbuilt import LINES_PER_MINUTE, SAME_CLIENT_MS, note_refusal
 from firnline.base.background import Background
-from firnline.base.effects import EnsureTopic, Reply
+from firnline.base.effects import EnsureTopic, Reply, Warn
 from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import OFFSETS_TOPIC, ZERO_UUID, ProducerIdBlock
 from firnline.coordinator.membership import DescribedGroup, DescribedMember
@@ -55,6 +57,7 @@ from firnline.protocol.messages.k15_describe_groups import DescribeGroupsRequest
 from firnline.protocol.messages.k16_list_groups import ListGroupsRequest
 from firnline.protocol.messages.k22_init_producer_id import InitProducerIdRequest
 from firnline.protocol.messages.k42_delete_groups import DeleteGroupsRequest
+from firnline.protocol.messages.k68_consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from firnline.protocol.schema import Message
 from tests.worlds.groups import GroupWorld
 
@@ -88,7 +91,7 @@ class Asked(GroupWorld):
     def on_ensure_topic(self, effect: EnsureTopic) -> None:
         self.asked_topics.append(effect)
 
-    def on_reply(self, reply: Reply) -> None:
+    def on_reply(self, reply: Reply[Any]) -> None:
         _, response = messages_of(reply.context.api_key)
         version = reply.context.api_version
         assert reply.message is not None
@@ -97,6 +100,13 @@ class Asked(GroupWorld):
         answer, end = response.read(sent, version)
         assert end == len(sent)
         self.answers.append(answer)
+
+
+class OneNode:
+    """A node with the parts that handlers of groups use."""
+
+    def __init__(self, **parts: Any) -> None:
+        self.__dict__.update(parts)
 
 
 class Wire:
@@ -111,7 +121,7 @@ class Wire:
             self.allocations.append(then)
             return []
 
-        self.node: Any = SimpleNamespace(
+        self.node: Any = OneNode(
             sliced_tasks=Background("requests", is_round_robin=True),
             image=cluster(topic_image("t", T_ID, 2), topic_image(OFFSETS_TOPIC, OFFSETS_ID, 1)),
             groups=self.world.groups,
@@ -432,15 +442,31 @@ def test_without_a_leader_that_listens_there_is_no_coordinator(wire: Wire) -> No
 
 
 @pytest.mark.parametrize(
-    ("key_type", "code"),
-    [(1, Code.COORDINATOR_NOT_AVAILABLE), (2, Code.INVALID_REQUEST), (9, Code.INVALID_REQUEST)],
+    ("version", "code"),
+    [
+        (1, Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
+        (3, Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
+        (4, Code.UNSUPPORTED_VERSION),
+        (6, Code.UNSUPPORTED_VERSION),
+    ],
 )
-@pytest.mark.parametrize("version", [1, 3, 4, 6])
-def test_other_coordinators_are_not_here(
-    wire: Wire, key_type: int, code: Code, version: int
+def test_who_looks_for_transactions_gives_up_at_once_and_is_named_in_the_log(
+    wire: Wire, version: int, code: Code
 ) -> None:
-    answer = wire.ask(k10_find_coordinator, find(version, "x", key_type=key_type), version)
+    answer = wire.ask(k10_find_coordinator, find(version, "x", key_type=1), version)
     assert found(answer, version) == [(code, -1, "", -1)]
+    reply = answer if version < 4 else answer.coordinators[0]
+    assert "do not set transactional.id" in reply.error_message
+    [warning] = wire.world.warnings
+    assert "client_id='me' host=10.0.0.1" in warning
+    assert "do not set transactional.id" in warning
+
+
+@pytest.mark.parametrize("version", [1, 3, 4, 6])
+@pytest.mark.parametrize("key_type", [2, 9])
+def test_other_coordinators_are_not_here(wire: Wire, key_type: int, version: int) -> None:
+    answer = wire.ask(k10_find_coordinator, find(version, "x", key_type=key_type), version)
+    assert found(answer, version) == [(Code.INVALID_REQUEST, -1, "", -1)]
 
 
 # ----------------------------------------------------------------------------------------- groups
@@ -503,3 +529,35 @@ def test_idempotent_producers_get_ids_in_every_version(wire: Wire, version: int)
         request = InitProducerIdRequest(transactional_id=name)
         refused = wire.ask(k22_init_producer_id, request, version)
         assert (refused.error_code, refused.producer_id) == (code, -1)
+    [warning] = wire.world.warnings
+    assert "do not set transactional.id" in warning
+
+
+@pytest.mark.parametrize("version", range(2))
+def test_a_member_of_the_consumer_protocol_is_told_that_it_is_not_built(
+    wire: Wire, version: int
+) -> None:
+    request = ConsumerGroupHeartbeatRequest(group_id="g", member_id="m")
+    answer = wire.ask(k68_consumer_group_heartbeat, request, version)
+    assert answer.error_code == Code.UNSUPPORTED_VERSION
+    assert "set group.protocol=classic" in answer.error_message
+    [warning] = wire.world.warnings
+    assert "set group.protocol=classic" in warning
+
+
+def test_the_log_names_a_refused_client_once_in_ten_minutes_and_few_in_a_minute(wire: Wire) -> None:
+    def ask(client_id: str, at_ms: int, sentence: str = "not built") -> int:
+        context = RequestContext(CONNECTION, 68, 1, 1, client_id, at_ms)
+        return len(note_refusal(wire.node, sentence, context, at_ms))
+
+    assert [ask("a", at_ms) for at_ms in (0, 1, SAME_CLIENT_MS - 1, SAME_CLIENT_MS)] == [1, 0, 0, 1]
+    assert [ask("a", SAME_CLIENT_MS, "nor this"), ask("b", SAME_CLIENT_MS)] == [1, 1]
+    at_ms = 2 * SAME_CLIENT_MS
+    assert sum(ask(f"crowd-{n}", at_ms) for n in range(5_000)) == LINES_PER_MINUTE
+    assert [ask("late", at_ms + 59_999), ask("late", at_ms + 60_000)] == [0, 1]
+    [line] = note_refusal(
+        wire.node, "", RequestContext(CONNECTION, 68, 1, 1, "\n" * 40_000, 0), at_ms + 60_000
+    )
+    assert isinstance(line, Warn)
+    assert "\n" not in line.line
+    assert len(line.line) < 400

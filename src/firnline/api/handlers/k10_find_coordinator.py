@@ -1,8 +1,8 @@
 """FindCoordinator: answers with the broker that coordinates a group. PURE. Source: KIP-98, KIP-699.
 
-The first request creates the offsets topic. There is no transaction coordinator yet: its keys get
-COORDINATOR_NOT_AVAILABLE, as from a broker without that topic. Share groups get INVALID_REQUEST, as from a
-broker on which they are disabled.
+The first request creates the offsets topic. There is no transaction coordinator yet: its keys get a code on
+which clients give up at once (`_without_transactions`). Share groups get INVALID_REQUEST, as from a broker on
+which they are disabled.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from firnline.api.context import RequestContext
 from firnline.api.slices import Slices, cut, in_slices
+from firnline.api.unbuilt import TRANSACTIONS, note_refusal
 from firnline.base.effects import Effect, Effects, EnsureTopic
 from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import OFFSETS_TOPIC
@@ -28,7 +29,6 @@ _KEYS_PER_SLICE = 250
 _GROUP, _TRANSACTION = 0, 1
 _KEYS_VERSION = 4
 _NOBODY = -1
-_NO_TRANSACTIONS = "this cluster has no transaction coordinator"
 _UNKNOWN_TYPE = "unknown kind of coordinator"
 
 
@@ -41,11 +41,14 @@ def handle(
         else [request.coordinator_key]
     )
     if request.key_type != _GROUP:
+        noted: Effects = []
         if request.key_type == _TRANSACTION:
-            refusal = KafkaError(Code.COORDINATOR_NOT_AVAILABLE, _NO_TRANSACTIONS)
+            refusal = _without_transactions(context)
+            noted = note_refusal(node, TRANSACTIONS, context, now_ms)
         else:
             refusal = KafkaError(Code.INVALID_REQUEST, _UNKNOWN_TYPE)
-        return in_slices(node, context, _answer(context, keys, _refusing(refusal)), now_ms)
+        answer = _answer(context, keys, _refusing(refusal))
+        return noted + in_slices(node, context, answer, now_ms)
     if OFFSETS_TOPIC in node.image.topics_by_name:
         return in_slices(node, context, _answer(context, keys, _finder(node, context)), now_ms)
 
@@ -58,6 +61,18 @@ def handle(
         return in_slices(node, context, _answer(context, keys, find), at_ms)
 
     return [EnsureTopic(name=OFFSETS_TOPIC, then=made)]
+
+
+def _without_transactions(context: RequestContext) -> KafkaError:
+    """Return an error on which the client gives up at once, and shows the sentence if it can.
+
+    librdkafka 2.16 retries after every code but TRANSACTIONAL_ID_AUTHORIZATION_FAILED. Java's client 4.3
+    gives up after that one, too, but does not show the sentence then. It sends the versions that name several
+    keys, and librdkafka does not.
+    """
+    names_keys = context.api_version >= _KEYS_VERSION
+    code = Code.UNSUPPORTED_VERSION if names_keys else Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    return KafkaError(code, TRANSACTIONS)
 
 
 def _finder(node: "BrokerNode", context: RequestContext) -> Find:

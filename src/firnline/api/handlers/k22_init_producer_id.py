@@ -7,6 +7,7 @@ code; on any error of a coordinator they would retry until their timeout.
 from typing import TYPE_CHECKING
 
 from firnline.api.context import RequestContext
+from firnline.api.unbuilt import TRANSACTIONS, note_refusal
 from firnline.base.effects import Effect, Effects
 from firnline.base.errors import Code, KafkaError
 from firnline.coordinator.producer_ids import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NewProducer
@@ -37,8 +38,10 @@ def handle(
         )
 
     if request.transactional_id is not None:
-        is_named = request.transactional_id != ""
-        return [answer(KafkaError(Code.UNSUPPORTED_VERSION if is_named else Code.INVALID_REQUEST))]
+        if request.transactional_id == "":
+            return [answer(KafkaError(Code.INVALID_REQUEST))]
+        noted = note_refusal(node, TRANSACTIONS, context, now_ms)
+        return [*noted, answer(KafkaError(Code.UNSUPPORTED_VERSION))]
     return node.producer_ids.init(
         producer_id=request.producer_id, producer_epoch=request.producer_epoch, answer=answer
     )

@@ -18,6 +18,7 @@ from firnline.cli.show import (
 from firnline.cli.tier.check import check
 from firnline.cli.tier.explain import explain
 from firnline.cli.tier.metadata import metadata
+from firnline.cli.tier.why import reasons
 from firnline.client.admin import Admin, BrokerTier, NotAllCopied
 
 # What a broker does not do while the circuit of an operation is open.
@@ -43,8 +44,8 @@ def status(topic: str | None, bootstrap: str, style: str) -> None:
     The tier has the offsets from the log start to the highest remote one, the broker's disk those from the
     local log start on. Waiting: closed segments that are not in the tier yet. Behind: the age of the newest
     record in the oldest of them. Below the table: each partition that fails, why and for how long; each
-    broker that does not use its store until that answers; each call that a store does not answer. Exit code 3
-    if anything fails.
+    broker that does not use its store until that answers; each call that a store does not answer; why records
+    of a topic are not in the tier although nothing fails. Exit code 3 if anything fails.
     """
     with Admin(bootstrap) as admin:
         brokers = admin.tier_status([topic] if topic else None)
@@ -55,6 +56,7 @@ def status(topic: str | None, bootstrap: str, style: str) -> None:
     else:
         rows([_for_people(row) for row in found], style, empty="no tiered partitions")
         problems = [line for broker in brokers for line in _problems(broker)]
+        problems += reasons(found, is_everything=topic is None and not problems)
         if problems:
             click.echo()
         for line in problems:

@@ -37,7 +37,10 @@ def explain(
     store = open_store(uri, settings, is_writer=False)
     known = resolve_topic(store, topic)
     if known is None:
-        raise ConfigError(f"{uri} has no topic {topic}")
+        raise ConfigError(
+            f"{uri} has no topic {topic}: it has those with remote.storage.enable=true, once something of"
+            " theirs was copied"
+        )
     catalog = read_catalog(store, known.topic_id, partition)
     if catalog is None:
         partitions = list_partitions(store, known.topic_id)

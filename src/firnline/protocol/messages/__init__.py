@@ -59,6 +59,7 @@ MODULES: dict[int, tuple[str, str]] = {
     65: ("k65_describe_transactions", "DescribeTransactions"),
     66: ("k66_list_transactions", "ListTransactions"),
     67: ("k67_allocate_producer_ids", "AllocateProducerIds"),
+    68: ("k68_consumer_group_heartbeat", "ConsumerGroupHeartbeat"),
     70: ("k70_controller_registration", "ControllerRegistration"),
     73: ("k73_assign_replicas_to_dirs", "AssignReplicasToDirs"),
     75: ("k75_describe_topic_partitions", "DescribeTopicPartitions"),

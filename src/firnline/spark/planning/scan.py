@@ -26,7 +26,7 @@ from firnline.spark.gaps.expired import ExpiredTask, plan_expired
 from firnline.spark.gaps.explain import report
 from firnline.spark.integrity import load_optional
 from firnline.spark.options.brokers import AUTO
-from firnline.spark.options.parse import EARLIEST, Options
+from firnline.spark.options.parse import EARLIEST, LATEST, Options
 from firnline.spark.planning.bounds import (
     Ends,
     before_fork,
@@ -68,6 +68,7 @@ from firnline.spark.planning.plan import (
     pieces_of,
     task_bytes,
 )
+from firnline.spark.planning.rest import Rest, end_on_disk, warn_of_rest
 from firnline.spark.planning.shares import Share, divide_shares
 from firnline.spark.planning.tiered_partitions import choose_partitions
 from firnline.spark.planning.timestamps import first_offset_at
@@ -124,6 +125,7 @@ def plan_read(
         scan = _Scan(store, options, filters, calls, needs_states="transaction" in columns)
         if options.brokers is None:
             shares = scan.shares(choose_partitions(scan.store, options, filters, calls))
+            warn_of_rest(set(scan.rests))
         else:
             with Brokers(options.brokers) as brokers:
                 shares = scan.live_shares(brokers)
@@ -177,6 +179,7 @@ class _Scan:
         self._lost: dict[tuple[CatalogTopic, int], tuple[Missing, ...]] = {}
         self._gone: list[LeftOut] = []
         self.policies: dict[str, str] = {}
+        self.rests: list[Rest] = []
 
     @property
     def store(self) -> ObjectStore:
@@ -407,15 +410,8 @@ class _Partition:
         """Return what is to be read; None if nothing is. Raises ObjectMissing if the version is gone."""
         head, filters, bounds = self.head, self.scan.filters, self._bounds()
         self.scan.note(self.place, bounds)
-        if (
-            self.place.head is not None
-            and self.place.bounds is None
-            and not (head.tail or head.parts)
-        ):
-            _log.warning(
-                "no segment of %s-%d is in the tier; `firnline tier flush %s` copies what its broker has",
-                head.topic, head.partition, head.topic,
-            )  # fmt: skip
+        if self.place.head is not None and self.place.bounds is None:
+            self._look_for_rest()
         offsets = overlap(filters.offsets, ((bounds.start_offset, bounds.end_offset),))
         offsets = tuple(span for span in offsets if span[0] < span[1])
         if not offsets:
@@ -444,6 +440,23 @@ class _Partition:
             bounds.leader_epoch,
             self.scan.policies.get(head.topic, ""),
         )
+
+    def _look_for_rest(self) -> None:
+        """Note that the log has more than the tier, if that is known and this read would have it."""
+        head, options = self.head, self.options
+        on_disk = end_on_disk(options.tier_uri, head.topic_id, head.topic, head.partition)
+        if not (head.tail or head.parts):
+            if on_disk != 0:  # else the log is empty
+                self.scan.rests.append(Rest(head.topic, head.partition, None, 0))
+            return
+        if options.as_of or place_of(options.ending, head.topic, head.partition) != LATEST:
+            return
+        end = self.rows.end_offset()
+        if not overlap(self.scan.filters.offsets, ((end, INT64_MAX),)):
+            return
+        known = max(head.log_end_offset, on_disk or 0)
+        if known > end:
+            self.scan.rests.append(Rest(head.topic, head.partition, end, known))
 
     def _bounds(self) -> Bounds:
         """Return what is to be read of the partition: as the brokers say, else of what the tier has."""

@@ -6,15 +6,18 @@ Two listings for all: of the names of topics, and of the heads of each topic's p
 import logging
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
+from operator import attrgetter
 
-from firnline.base.errors import ConfigError
+from firnline.base.errors import ConfigError, some_of
+from firnline.base.ids import uuid_text
 from firnline.spark.options.parse import Options
 from firnline.spark.planning.calls import Calls
 from firnline.spark.planning.catalogs import Place
 from firnline.spark.planning.filters import Filters
 from firnline.stores.port import ObjectStore
 from firnline.tiered.catalog.format import CatalogTopic
-from firnline.tiered.objects.catalog_reader import list_heads_of_topic, list_topics, resolve_topic
+from firnline.tiered.objects.catalog_reader import list_heads_of_topic, list_topics, topics_named
 
 _log = logging.getLogger(__name__)
 
@@ -60,8 +63,9 @@ def _choose_topics(store: ObjectStore, options: Options, calls: Calls) -> list[C
         live = sorted(
             (t for t in _live_topics(store, options) if pattern.search(t.topic)),
             key=lambda t: (t.topic, t.registered_ms, t.topic_id),
+            reverse=True,
         )
-        return list({t.topic: t for t in live}.values())
+        return [_newest(list(them)) for _, them in groupby(live, attrgetter("topic"))][::-1]
     names = list(dict.fromkeys(options.topics if options.assigned is None else options.assigned))
     if options.as_of is not None:
         absent = sorted(set(names) - set(options.as_of.topics))
@@ -70,11 +74,27 @@ def _choose_topics(store: ObjectStore, options: Options, calls: Calls) -> list[C
         return [
             CatalogTopic(options.as_of.topics[n].topic_id, n, 0, is_deleted=False) for n in names
         ]
-    found = calls.each(lambda name: resolve_topic(store, name), names)
-    for name, topic in zip(names, found, strict=True):
-        if topic is None or topic.is_deleted:
-            raise _no_such_topic(store, options, name, was_deleted=topic is not None)
-    return [topic for topic in found if topic is not None]
+    chosen = []
+    for name, found in zip(names, calls.each(lambda n: topics_named(store, n), names), strict=True):
+        if not found or found[0].is_deleted:
+            raise _no_such_topic(store, options, name, was_deleted=bool(found))
+        chosen.append(_newest([topic for topic in found if not topic.is_deleted]))
+    return chosen
+
+
+def _newest(topics: Sequence[CatalogTopic]) -> CatalogTopic:
+    """Return the first of the topics of one name; the log names the others, which are not read.
+
+    Nobody has deleted them: their brokers had another data directory, or lost their metadata.
+    """
+    if len(topics) > 1:
+        others = some_of([uuid_text(each.topic_id) for each in topics[1:]])
+        _log.warning(
+            "the tier has %d topics of the name %s; the newest is read (topic id %s), and not the former"
+            " ones: %s; the table `topics` tells of all",
+            len(topics), topics[0].topic, uuid_text(topics[0].topic_id), others,
+        )  # fmt: skip
+    return topics[0]
 
 
 def _live_topics(store: ObjectStore, options: Options) -> list[CatalogTopic]:
@@ -83,6 +103,8 @@ def _live_topics(store: ObjectStore, options: Options) -> list[CatalogTopic]:
         raise ConfigError(
             "no catalog was found: there is no tier here, or nothing has been copied to it yet",
             uri=options.tier_uri,
+            remedy="copied is what topics with remote.storage.enable=true have; `firnline tier flush TOPIC`"
+            " does it now",
         )
     return [t for t in topics if not t.is_deleted]
 

@@ -6,7 +6,7 @@ from typing import Protocol
 from firnline.base.ids import Uuid
 from firnline.spark.options.brokers import BROKER
 from firnline.spark.options.parse import EARLIEST, LATEST, Options
-from firnline.spark.planning import live, scan, tiered_partitions
+from firnline.spark.planning import live, rest, scan, tiered_partitions
 from firnline.spark.planning.calls import Calls
 from firnline.spark.planning.catalogs import PartitionRows, Place
 from firnline.spark.planning.cut import Cut
@@ -26,7 +26,7 @@ _NO_OFFSET = Filters(offsets=((-1, 0),))
 # What is taken for the size of a record that is not in the tier yet, if nothing of its partition is.
 _RECORD_BYTES = 1024
 _PLANNERS = tuple(
-    logging.getLogger(planner.__name__) for planner in (live, scan, tiered_partitions)
+    logging.getLogger(planner.__name__) for planner in (live, rest, scan, tiered_partitions)
 )
 _SAID_MAX = 1000
 

@@ -73,14 +73,12 @@ def _refuse_nested(binding: Binding) -> None:
     """
     for uri, store in binding.above():
         try:
-            owner = str(json.loads(store.get(CLUSTER_KEY))["clusterId"])
-        except (ObjectMissing, StoreRefused):
+            owner = read_owner(store)
+        except StoreRefused:
             continue
-        except (ValueError, KeyError, TypeError, RecursionError):
-            continue  # an object of somebody else
         finally:
             store.close()
-        if owner != binding.cluster_id:
+        if owner not in (None, binding.cluster_id):
             raise WrongTier(
                 "the tier would lie within that of another cluster",
                 tier=binding.uri,
@@ -89,6 +87,14 @@ def _refuse_nested(binding: Binding) -> None:
                 expected=binding.cluster_id,
                 remedy="give each cluster a prefix that is not below another one's",
             )
+
+
+def read_owner(store: ObjectStore) -> str | None:
+    """Return the id of the cluster to which a store belongs; None: to none, or to something else."""
+    try:
+        return str(json.loads(store.get(CLUSTER_KEY))["clusterId"])
+    except (ObjectMissing, ValueError, KeyError, TypeError, RecursionError):
+        return None
 
 
 def check_bound(store: ObjectStore, cluster_id: str) -> None:

@@ -202,11 +202,18 @@ def resolve_topic(store: ObjectStore, topic: str) -> CatalogTopic | None:
 
     None if the tier does not have the name. Older topics can be read by id.
     """
+    return next(iter(topics_named(store, topic)), None)
+
+
+def topics_named(store: ObjectStore, topic: str) -> list[CatalogTopic]:
+    """Return all topic ids that have a name: those that are not deleted first, the newest first."""
     listed = store.list_prefix(names_folder(topic))
     topics = _by_id([n for n in (parse_name(i.key) for i in listed) if n is not None])
-    if not topics:
-        return None
-    return max(topics.values(), key=lambda t: (not t.is_deleted, t.registered_ms, t.topic_id))
+    return sorted(
+        topics.values(),
+        key=lambda t: (not t.is_deleted, t.registered_ms, t.topic_id),
+        reverse=True,
+    )
 
 
 def list_heads_of_topic(store: ObjectStore, topic_id: Uuid) -> dict[int, HeadName]:

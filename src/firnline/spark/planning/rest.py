@@ -1,0 +1,78 @@
+"""What a read of the tier alone cannot have: records that no broker has copied yet. It is said. SPARK.
+
+The tier does not know what was written since its last catalog, so this names only what can be known: a
+partition without a segment; a catalog that says that the log was longer; and, for a tier that `firnline dev`
+has made, files of the broker beside it.
+"""
+
+import logging
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from firnline.base.errors import FirnlineError, some_of
+from firnline.base.ids import Uuid, uuid_text
+from firnline.stores.port import DEV_DATA_SUFFIX
+from firnline.stores.registry import path_of
+
+_log = logging.getLogger(__name__)
+_REMEDY = "`firnline tier flush %s` copies what brokers have; with kafka.bootstrap.servers it is read there"
+_SHOWN = 10
+
+
+class Rest(NamedTuple):
+    """A partition that has more than the tier, as far as that is known.
+
+    end_offset    where the tier ends; None: no segment of it is there
+    known_offset  where the log ended at least, exclusive
+    """
+
+    topic: str
+    partition: int
+    end_offset: int | None
+    known_offset: int
+
+
+def warn_of_rest(rests: Iterable[Rest]) -> None:
+    """Log one line for each topic and kind."""
+    empty: dict[str, list[Rest]] = {}
+    behind: dict[str, list[Rest]] = {}
+    for one in sorted(rests, key=lambda one: (one.topic, one.partition)):
+        kind = empty if one.end_offset is None else behind
+        kind.setdefault(one.topic, []).append(one)
+    for topic, found in empty.items():
+        remedy = _REMEDY % topic
+        _log.warning(
+            "no segment of %s is in the tier yet, so no record is read: %s", _names(found), remedy
+        )
+    for topic, found in behind.items():
+        count = sum(one.known_offset - (one.end_offset or 0) for one in found)
+        _log.warning(
+            "the tier lacks the newest records of %s, at least %d, and they are not read: %s",
+            _names(found), count, _REMEDY % topic,
+        )  # fmt: skip
+
+
+def _names(found: Sequence[Rest]) -> str:
+    return some_of([f"{one.topic}-{one.partition}" for one in found], _SHOWN)
+
+
+def end_on_disk(tier_uri: str, topic_id: Uuid, topic: str, partition: int) -> int | None:
+    """Return where the log of a partition ends at least, by the files of `firnline dev` beside the tier.
+
+    None where there are none. Only names and sizes are looked at, so it costs a listing.
+    """
+    ends: list[int] = []
+    try:
+        tier = path_of(tier_uri)
+        data = Path("" if tier is None else tier + DEV_DATA_SUFFIX)
+        if tier is None or not data.is_dir():
+            return None
+        for place in (data, *data.glob("node-*/data")):
+            log = place / f"{topic}-{partition}"
+            if log.is_dir() and uuid_text(topic_id) in (log / "partition.metadata").read_text():
+                segments = list(log.glob("*.log"))
+                ends += [int(each.stem) + (each.stat().st_size > 0) for each in segments]
+    except (OSError, ValueError, FirnlineError):
+        return None  # another user's, or files that go while we look
+    return max(ends, default=None)
