@@ -222,6 +222,7 @@ def test_a_cluster_that_cannot_come_up_says_why_and_leaves_nothing_running(tmp_p
 
 
 @pytest.mark.skipif(shutil.which("kcat") is None, reason="kcat is not installed")
+@pytest.mark.firnline_may_die
 def test_the_words_of_the_readme(firnline_cluster: Cluster) -> None:
     """The cluster of one line, on other ports; the section's commands as they stand there."""
     page = (Path(__file__).parents[2] / "README.md").read_text()

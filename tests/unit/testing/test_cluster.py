@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from firnline.testing import cluster
+from firnline.testing.process import has_ended
 
 
 @pytest.mark.parametrize("problem", [FileNotFoundError, ProcessLookupError])
@@ -17,6 +17,6 @@ def test_a_process_that_ends_while_it_is_looked_at_is_gone(
     def gone(path: Path) -> str:
         raise problem
 
-    assert cluster._is_alive(os.getpid())
+    assert not has_ended(os.getpid())
     monkeypatch.setattr(Path, "read_text", gone)
-    assert not cluster._is_alive(os.getpid())
+    assert has_ended(os.getpid())
