@@ -114,16 +114,30 @@ def test_quixstreams_loses_nothing_when_it_is_killed(
 def test_faust_recovers_a_table_from_its_changelog(
     start: Callable[..., Program], pair: tuple[Topic, Topic], tmp_path: Path
 ) -> None:
+    """The second process has nothing of the first one's files, and counts on.
+
+    faust, too, promises at least once: it may count a word again after a rebalance, as its start is one.
+    """
     source, target = pair
+
+    def counts(first: int = 0) -> dict[str, list[int]]:
+        found: dict[str, list[int]] = {"snow": [], "ice": []}
+        for value in target.values()[first:]:
+            word, _, count = (value or b"").decode().partition("=")
+            found[word].append(int(count))
+        return found
+
     source.put("snow", "ice", "snow")
     app = start("tables", source.bootstrap, source, target, tmp_path / "data-1")
-    app.await_("the words are counted", lambda: len(target.records()) == 3)
-    assert target.values() == [b"snow=1", b"ice=1", b"snow=2"]
+    app.await_("the words are counted", lambda: len(counts()["snow"]) > 1 and counts()["ice"] != [])
     app.stop()
+    before, position = counts(), len(target.records())
+    assert [before["snow"][:2], before["ice"][:1]] == [[1, 2], [1]]
     app = start("tables", source.bootstrap, source, target, tmp_path / "data-2")
     source.put("snow", "ice")
-    app.await_("the words are counted on", lambda: len(target.records()) >= 5)
-    assert target.values()[3:] == [b"snow=3", b"ice=2"]
+    app.await_("the words are counted on", lambda: all(counts(position).values()))
+    after = counts(position)
+    assert {word: after[word][0] for word in after} == {w: before[w][-1] + 1 for w in before}
 
 
 def test_faststream_subscribes_and_publishes(

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pytest
 
 if TYPE_CHECKING:
-    from firnline.testing.broker import Broker
+    from firnline.testing.broker import Broker as Broker  # it was here first
     from firnline.testing.cluster import Cluster
     from firnline.testing.process import DevProcess
     from firnline.testing.topic import Topic

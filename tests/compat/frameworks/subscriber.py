@@ -1,3 +1,4 @@
+# mypy: disable-error-code="untyped-decorator"
 """Answers each order with a receipt, by FastStream. Arguments: bootstrap, topics."""
 
 import asyncio

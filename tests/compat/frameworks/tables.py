@@ -1,3 +1,4 @@
+# mypy: disable-error-code="untyped-decorator"
 """Counts words in a table of faust. Arguments: bootstrap, topics, data directory."""
 
 import sys
