@@ -16,7 +16,7 @@ from firnline.testing.process import (
     DevProcess,
     end,
     has_ended,
-    last_lines,
+    last_words,
     next_line,
     spawn,
 )
@@ -118,9 +118,9 @@ class Cluster(DevProcess):
             return found
         for node_id, pid in self._pids.items():
             if has_ended(pid):
-                said = last_lines(self._log_of(node_id))
-                path = self._log_of(node_id)
-                return f"node {node_id} ended. The last lines of {path}:\n{said}\n{self.log_text()}"
+                return (
+                    f"node {node_id} ended. {last_words(self._log_of(node_id))}\n{self.log_text()}"
+                )
         return None
 
     # ---------------------------------------------------------------------------- one node

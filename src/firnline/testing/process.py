@@ -122,18 +122,13 @@ class DevProcess:
 
     def death(self) -> str | None:
         """Say what ended although nobody asked it to, with its last log lines; None: all runs."""
-        if self.process is None or not has_ended(self.process.pid):
+        code = None if self.process is None else self.process.poll()
+        if code is None:
             return None
-        code = self.process.poll()
         how = (
-            f"was killed by {signal.Signals(-code).name}"
-            if code and code < 0
-            else f"ended with code {code}"
+            f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
         )
-        said = last_lines(self.log_file)
-        return (
-            f"the {self.what} at {self.bootstrap} {how}. The last lines of {self.log_file}:\n{said}"
-        )
+        return f"the {self.what} at {self.bootstrap} {how}. {last_words(self.log_file)}"
 
     def __enter__(self) -> Self:
         try:
@@ -153,7 +148,7 @@ class DevProcess:
             return
         died = self.death()
         if problem is not None:
-            problem.add_note(died or self._last_words())
+            problem.add_note(died or "\n".join(map(last_words, self.logs().values())))
         self.close()
         if died and problem is None:
             raise Died(died)
@@ -226,15 +221,6 @@ class DevProcess:
             raise RuntimeError(
                 f"the {self.what} belongs to process {self._owner}, which started it"
             )
-
-    def _last_words(self) -> str:
-        parts = [
-            f"the last lines of {self.what} {name}:\n{text}" if name != self.what
-            else f"the last lines of the {self.what}:\n{text}"
-            for name, path in self.logs().items()
-            if (text := last_lines(path))
-        ]  # fmt: skip
-        return "\n".join(parts) or f"the {self.what} logged nothing"
 
 
 # ------------------------------------------------------------------------------------- processes
@@ -325,6 +311,12 @@ def last_lines(path: Path, count: int = LOG_LINES, *, position: int = 0) -> str:
         return ""
     left = len(lines) - count
     return "\n".join([f"... {left} lines before", *lines[-count:]] if left > 0 else lines)
+
+
+def last_words(path: Path) -> str:
+    """Return the last lines of a log as a sentence."""
+    said = last_lines(path)
+    return f"The last lines of {path}:\n{said}" if said else f"Its log, {path}, is empty."
 
 
 def setting_text(value: object) -> str:
