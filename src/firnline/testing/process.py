@@ -15,6 +15,7 @@ import tempfile
 import time
 import uuid
 import weakref
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -34,7 +35,7 @@ class Died(Exception):
     """A broker, or a node of a cluster, ended although the test did not ask it to."""
 
 
-class DevProcess:
+class DevProcess(ABC):
     """A `firnline dev` process. Use it as a context manager, or call `start` and `close`.
 
     directory  of the data; it is kept. None: a temporary one, which `close` removes
@@ -90,21 +91,21 @@ class DevProcess:
     # ---------------------------------------------------------------------------- the process
 
     @property
+    @abstractmethod
     def bootstrap(self) -> str:
         """Address for clients, `host:port`; those of several nodes are separated by commas."""
-        raise NotImplementedError
 
+    @abstractmethod
     def start(self) -> None:
         """Start the process and wait until it serves clients. Raises RuntimeError with the log."""
-        raise NotImplementedError
 
+    @abstractmethod
     def stop(self) -> int:
         """Ask the process to stop, as SIGTERM does, and return its exit code."""
-        raise NotImplementedError
 
+    @abstractmethod
     def kill(self) -> None:
         """Kill the process at once, as a crash does; what was synced is on the disk."""
-        raise NotImplementedError
 
     def restart(self) -> None:
         """Stop and start with the same ports and directory."""

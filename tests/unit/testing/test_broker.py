@@ -131,3 +131,17 @@ def test_a_long_log_is_cut_at_its_beginning(tmp_path: Path) -> None:
     path.write_text("".join(f"{number}\n" for number in range(10)))
     assert last_lines(path, 2) == "... 8 lines before\n8\n9"
     assert last_lines(path, 2, position=16) == "8\n9"
+
+
+@pytest.mark.parametrize("problem", [FileNotFoundError, ProcessLookupError])
+def test_a_process_that_ends_while_it_is_looked_at_is_gone(
+    monkeypatch: pytest.MonkeyPatch, problem: type[OSError]
+) -> None:
+    """Its file in /proc is not there, or is open already and cannot be read any more."""
+
+    def gone(path: Path) -> str:
+        raise problem
+
+    assert not has_ended(os.getpid())
+    monkeypatch.setattr(Path, "read_text", gone)
+    assert has_ended(os.getpid())

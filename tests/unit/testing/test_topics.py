@@ -1,6 +1,7 @@
 """Records are put and read back: keys, partitions, tombstones, codecs of other clients, a new leader."""
 
 import pickle
+from typing import Any
 
 import pytest
 
@@ -35,7 +36,8 @@ def test_partitions_are_read_one_after_the_other(firnline_topic: Topic) -> None:
 def test_settings_may_have_underscores_and_names_are_unique(broker: Broker) -> None:
     from firnline.client.admin import Admin
 
-    topic = broker.create_topic(cleanup_policy="compact", **{"retention.ms": 5}, preallocate=True)
+    settings: dict[str, Any] = {"retention.ms": 5}
+    topic = broker.create_topic(cleanup_policy="compact", preallocate=True, **settings)
     assert topic != broker.create_topic()
     with Admin(broker.bootstrap) as admin:
         configs = admin.topic_configs(topic, only_changed=True)
