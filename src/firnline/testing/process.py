@@ -56,6 +56,7 @@ class DevProcess(ABC):
     ) -> None:
         self._given = None if directory is None else Path(directory)
         self._temporary: Path | None = None
+        self._log: Path | None = None
         self.tier = tier
         pairs = (f"{name}={setting_text(value)}" for name, value in (settings or {}).items())
         self.options = (*(word for pair in pairs for word in ("-X", pair)), *options)
@@ -77,8 +78,12 @@ class DevProcess(ABC):
 
     @property
     def log_file(self) -> Path:
-        """The file of what the process writes to stderr."""
-        return self.directory.with_name(self.directory.name + ".log")
+        """The file of what the process writes to stderr; beside the directory, unless it was set."""
+        return self._log or self.directory.with_name(self.directory.name + ".log")
+
+    @log_file.setter
+    def log_file(self, path: Path) -> None:
+        self._log = path
 
     def log_text(self) -> str:
         """Return what the process has written to stderr."""
