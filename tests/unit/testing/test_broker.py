@@ -120,6 +120,13 @@ def test_a_forked_process_uses_the_broker_and_cannot_end_it() -> None:
         assert broker.directory.is_dir()
 
 
+def test_a_forked_process_that_ends_leaves_the_files() -> None:
+    code = "import os, sys\nfrom firnline.testing import Broker\nwith Broker() as b:\n"
+    code += "  if not os.fork(): sys.exit()\n  os.wait()\n  assert b.directory.is_dir()\n"
+    code += "  b.restart()\n  assert b.create_topic().values() == []"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
 def test_a_broker_does_not_go_to_a_spawned_process() -> None:
     with pytest.raises(TypeError, match="pass its `bootstrap`"):
         pickle.dumps(Broker())
