@@ -55,7 +55,7 @@ _TAKE = {
 _OF_SESSION = ("firnline_session_broker", "firnline_session_cluster")
 _has_failed = pytest.StashKey[bool]()
 _log_ends = pytest.StashKey[dict[Path, int]]()
-_running: "list[DevProcess]" = []  # what fixtures have started and not stopped
+_running: "dict[str, DevProcess]" = {}  # what fixtures have started and not stopped, by their names
 
 
 def __getattr__(name: str) -> Any:
@@ -72,28 +72,28 @@ def __getattr__(name: str) -> Any:
 
 @pytest.fixture(scope="session")
 def firnline_session_broker(
-    pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> "Iterator[Broker]":
     """A broker for all tests of a session, or of a worker of xdist; each makes topics of its own."""
     from firnline.testing.broker import Broker
 
     broker = Broker(
-        tmp_path_factory.mktemp("firnline") / "data", settings=_session_settings(pytestconfig)
+        tmp_path_factory.mktemp("firnline") / "data", settings=_session_settings(request.config)
     )
-    yield from _run(broker)
+    yield from _run(request, broker)
 
 
 @pytest.fixture(scope="session")
 def firnline_session_cluster(
-    pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> "Iterator[Cluster]":
     """Three nodes for all tests of a session, or of a worker of xdist; each makes topics of its own."""
     from firnline.testing.cluster import Cluster
 
     cluster = Cluster(
-        tmp_path_factory.mktemp("firnline") / "cluster", settings=_session_settings(pytestconfig)
+        tmp_path_factory.mktemp("firnline") / "cluster", settings=_session_settings(request.config)
     )
-    yield from _run(cluster)
+    yield from _run(request, cluster)
 
 
 @pytest.fixture
@@ -182,20 +182,20 @@ def _wishes(request: pytest.FixtureRequest) -> dict[str, Any]:
     return wishes
 
 
-def _run(started: "Running") -> "Iterator[Running]":
+def _run(request: pytest.FixtureRequest, started: "Running") -> "Iterator[Running]":
     started.start()
-    _running.append(started)
+    _running[str(request.fixturename)] = started
     try:
         yield started
     finally:
-        _running.remove(started)
+        del _running[str(request.fixturename)]
         started.close()
 
 
 def _run_for_test(
     request: pytest.FixtureRequest, started: "Running", home: Path
 ) -> "Iterator[Running]":
-    yield from _run(started)
+    yield from _run(request, started)
     if _has_passed(request.node):
         shutil.rmtree(home, ignore_errors=True)
 
@@ -231,13 +231,13 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
                 f" the brokers of the session take the ini option {_SETTINGS}",
                 pytrace=False,
             )
-    for each in _running:
+    for each in _running.values():
         if each.death() is not None:  # during the test before, which has failed
             each.kill()
             each.start()
     item.stash[_log_ends] = {
         path: path.stat().st_size
-        for each in _running
+        for each in _running.values()
         for path in each.logs().values()
         if path.exists()
     }
@@ -246,17 +246,17 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
     """Fail a test during which a broker died, whatever its client made of that."""
-    if not _uses_us(item) or item.get_closest_marker("firnline_may_die"):
+    if not _fixtures_of(item) or item.get_closest_marker("firnline_may_die"):
         return (yield)
-    before = _interrupt_when_a_broker_dies()
+    before = _interrupt_when_a_broker_dies(item)
     try:
         result = yield
     except BaseException as problem:
-        if (death := _death()) and death not in str(problem):
+        if (death := _death(item)) and death not in str(problem):
             pytest.fail(f"{death}\nWhat the test made of it: {problem!r}", pytrace=False)
         raise
     else:
-        if death := _death():
+        if death := _death(item):
             pytest.fail(death, pytrace=False)
         return result
     finally:
@@ -272,11 +272,11 @@ def pytest_runtest_makereport(
     report = yield
     if report.when == "call" or report.failed:
         item.stash[_has_failed] = item.stash.get(_has_failed, False) or report.failed
-    if report.failed and report.when != "teardown" and _uses_us(item):
+    if report.failed and report.when != "teardown" and _fixtures_of(item):
         from firnline.testing.process import last_lines
 
         ends = item.stash.get(_log_ends, {})
-        for each in _running:
+        for each in _used(item):
             for name, path in each.logs().items():
                 said = last_lines(path, LOG_LINES, position=ends.get(path, 0))
                 if said:
@@ -285,15 +285,20 @@ def pytest_runtest_makereport(
     return report
 
 
-def _uses_us(item: pytest.Item) -> bool:
-    return any(name.startswith("firnline_") for name in getattr(item, "fixturenames", ()))
+def _fixtures_of(item: pytest.Item) -> list[str]:
+    """The fixtures of ours that a test uses, also through others."""
+    return [name for name in getattr(item, "fixturenames", ()) if name.startswith("firnline_")]
 
 
-def _death() -> str | None:
-    return next((death for each in _running if (death := each.death())), None)
+def _used(item: pytest.Item) -> "list[DevProcess]":
+    return [_running[name] for name in _fixtures_of(item) if name in _running]
 
 
-def _interrupt_when_a_broker_dies() -> Any:
+def _death(item: pytest.Item) -> str | None:
+    return next((death for each in _used(item) if (death := each.death())), None)
+
+
+def _interrupt_when_a_broker_dies(item: pytest.Item) -> Any:
     """Let the death of a broker raise in the test, which may be waiting; return the handler before.
 
     None without signals, which are of the main thread. The exception is none that a client would catch.
@@ -302,7 +307,7 @@ def _interrupt_when_a_broker_dies() -> Any:
 
     def look(number: int, frame: Any) -> None:
         __tracebackhide__ = True
-        if death := _death():
+        if death := _death(item):
             pytest.fail(death)
         if callable(before):
             before(number, frame)
