@@ -16,10 +16,17 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from firnline.testing.broker import Broker
     from firnline.testing.cluster import Cluster
+    from firnline.testing.process import Died
     from firnline.testing.topic import Record, Topic
 
-__all__ = ["Broker", "Cluster", "Record", "Topic"]
-_MODULES = {"Broker": "broker", "Cluster": "cluster", "Record": "topic", "Topic": "topic"}
+__all__ = ["Broker", "Cluster", "Died", "Record", "Topic"]
+_MODULES = {
+    "Broker": "broker",
+    "Cluster": "cluster",
+    "Died": "process",
+    "Record": "topic",
+    "Topic": "topic",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 TOPIC_CHARS_MAX = 200  # Kafka allows 249: room for what makes a name unique
 LOG_LINES = 20
-_KILLED_S = 5.0
 _SERVE = ("-m", "firnline.testing.serve")
 _children: "weakref.WeakSet[subprocess.Popen[str]]" = weakref.WeakSet()
 

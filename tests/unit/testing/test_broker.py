@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from firnline.testing import Broker, Topic
-from firnline.testing.process import Died, has_ended, last_lines
+from firnline.testing import Broker, Died, Topic
+from firnline.testing.process import has_ended, last_lines
 
 pytestmark = pytest.mark.slow
 # The broker says that it has no meaning: a line of log.

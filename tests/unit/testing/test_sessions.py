@@ -19,10 +19,6 @@ FAILING = """
 import os, signal, time
 import pytest
 
-def test_fails(firnline_broker):
-    firnline_broker.create_topic("a-topic-of-this-test")
-    assert 0
-
 def test_passes(firnline_broker):
     pass
 
@@ -46,6 +42,10 @@ def test_does_not_notice(firnline_topic, firnline_session_broker):
 
 def test_goes_on(firnline_topic):
     firnline_topic.put("again")
+
+def test_fails(firnline_broker):
+    firnline_broker.create_topic("a-topic-of-this-test")
+    assert 0
 
 @pytest.mark.firnline_may_die
 def test_kills_by_pid(firnline_broker):
