@@ -59,7 +59,7 @@ quick: $(VENV)/installed
 TEST_JOBS ?= 3
 HANGS_S := 960
 test: $(VENV)/installed $(VENV)/peers
-	@[ "$$FIRNLINE_PEERS" != 1 ] || for peer in kafka s3 azurite hdfs spark_kafka; do \
+	@[ "$$FIRNLINE_PEERS" != 1 ] || for peer in kafka s3 azurite hdfs spark_kafka frameworks; do \
 		$(PY) -m tests.peers.$$peer fetch >/dev/null || true; done
 	@$(PYTEST) -n $(TEST_JOBS) --dist loadfile --max-worker-restart 0 --durations=40 \
 		-o faulthandler_timeout=$(HANGS_S) -o faulthandler_exit_on_timeout=true

@@ -53,7 +53,7 @@ def test_no_file_of_tests_is_longer_than_a_module_may_be() -> None:
 def test_unit_tests_that_start_processes_are_marked_slow() -> None:
     """`make quick` leaves them out."""
     starters = re.compile(
-        r"^import subprocess|^from (?:subprocess|firnline\.testing\.\w+) import", re.M
+        r"^import subprocess|^from (?:subprocess|firnline\.testing(?:\.\w+)?) import", re.M
     )
     sources = {path: path.read_text() for path in (TESTS / "unit").rglob("test_*.py")}
     found = [path for path, source in sources.items() if starters.search(source)]
@@ -107,7 +107,11 @@ UNUSED = {
     "log_message": "http.server calls it",
     "prepareForTriggerAvailableNow": "Spark calls it",
     "pushFilters": "Spark calls it",
+    "pytest_addoption": "pytest calls it",
     "pytest_configure": "pytest calls it",
+    "pytest_runtest_call": "pytest calls it",
+    "pytest_runtest_makereport": "pytest calls it",
+    "pytest_runtest_setup": "pytest calls it",
     "reportLatestOffset": "Spark calls it",
     "streamReader": "Spark calls it",
 }

@@ -216,7 +216,7 @@ def test_a_broker_serves_on_beside_a_compaction_that_finds_no_room(
     [port] = free_ports(1)
     settings = options_of(*OPTIONS, f"firnline.metrics.port={port}")
     broker = Broker(small_disk / "data", options=settings)
-    broker._log = tmp_path / "broker.log"
+    broker.log_file = tmp_path / "broker.log"
     with running(broker):
         admin = AdminClient({"bootstrap.servers": broker.bootstrap})
         # What was swapped out keeps its room.

@@ -363,7 +363,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 def test_a_full_disk_refuses_what_does_not_fit_and_loses_nothing(small_disk: Path) -> None:
     """Appends are refused and told of once, reads go on, and free space is all it takes (d 85)."""
     broker = Broker(small_disk / "data")
-    broker._log = small_disk.parent / "broker.log"  # beside the disk that fills up
+    broker.log_file = small_disk.parent / "broker.log"  # beside the disk that fills up
     broker.start()
     try:
         make_topic(broker.bootstrap, TOPIC, PARTITIONS)

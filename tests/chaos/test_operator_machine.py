@@ -120,7 +120,7 @@ def test_a_disk_that_is_read_only_is_refused_and_costs_nothing(
             assert "Read-only file system" in line or "EROFS" in line
             assert str(data) in line
     broker = Broker(data)
-    broker._log = small_disk.parent / "broker.log"
+    broker.log_file = small_disk.parent / "broker.log"
     with running(broker):
         assert (numbers(broker, "forever"), numbers(broker, "week")) == (ALL, ALL)
 

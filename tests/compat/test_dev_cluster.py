@@ -267,6 +267,7 @@ def test_a_temporary_directory_stays_while_a_node_that_was_started_by_hand_uses_
 
 
 @pytest.mark.skipif(shutil.which("kcat") is None, reason="kcat is not installed")
+@pytest.mark.firnline_may_die
 def test_the_words_of_the_readme(firnline_cluster: Cluster) -> None:
     """The cluster of one line, on other ports; the section's commands as they stand there."""
     page = (Path(__file__).parents[2] / "README.md").read_text()

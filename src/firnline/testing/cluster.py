@@ -1,18 +1,25 @@
-"""The cluster of `firnline_cluster`: nodes to kill, stop and start again. WORLD.
+"""A cluster for tests: nodes to kill, stop and start again. WORLD.
 
 Imports only the standard library before a test uses it.
 """
 
 import os
 import re
-import select
 import signal
 import subprocess
-import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
+
+from firnline.testing.process import (
+    DevProcess,
+    end,
+    has_ended,
+    last_words,
+    next_line,
+    spawn,
+)
 
 T = TypeVar("T")
 START_S = 150.0
@@ -20,29 +27,29 @@ STOP_S = 60.0
 _NODE = re.compile(r"node (\d+) at 127\.0\.0\.1:(\d+), pid (\d+),")
 
 
-class Cluster:
+class Cluster(DevProcess):
     """A `firnline dev --nodes` process and its nodes, numbered from 1; all of them are brokers.
 
-    A node that was killed or stopped keeps its directory and its port: `start_node` resumes with both.
+    A node that was killed or stopped keeps its directory and its port: `start_node` resumes with both. The
+    arguments are those of `DevProcess`.
     """
+
+    what = "cluster"
 
     def __init__(
         self,
-        directory: Path,
+        directory: str | os.PathLike[str] | None = None,
         *,
         nodes: int = 3,
-        tier: Path | None = None,
+        tier: str | os.PathLike[str] | None = None,
+        settings: Mapping[str, object] | None = None,
         options: Sequence[str] = (),
     ) -> None:
-        self.directory = directory
+        super().__init__(directory, tier=tier, settings=settings, options=options)
         self.node_ids = tuple(range(1, nodes + 1))
-        self.tier = tier
-        self.options = tuple(options)
-        self.process: subprocess.Popen[str] | None = None
-        self._log = directory.with_name(directory.name + ".log")
         self._ports: dict[int, int] = {}
         self._pids: dict[int, int] = {}
-        self._again: dict[int, subprocess.Popen[bytes]] = {}  # nodes that were started again
+        self._again: dict[int, subprocess.Popen[str]] = {}  # nodes that were started again
 
     @property
     def bootstrap(self) -> str:
@@ -59,7 +66,7 @@ class Cluster:
 
     def is_running(self, node_id: int) -> bool:
         """Whether the node's process exists."""
-        return node_id in self._pids and _is_alive(self._pids[node_id])
+        return node_id in self._pids and not has_ended(self._pids[node_id])
 
     # ---------------------------------------------------------------------------- the cluster
 
@@ -68,20 +75,8 @@ class Cluster:
 
         Raises RuntimeError with the log if they do not start.
         """
-        assert self.process is None, "the cluster is running"
-        command = [sys.executable, "-m", "firnline", "dev", "--port", "0"]
-        command += ["--nodes", str(len(self.node_ids)), "--dir", str(self.directory)]
-        if self.tier is not None:
-            command += ["--tier", str(self.tier)]
-        with self._log.open("a") as log:
-            self.process = subprocess.Popen(
-                [*command, *self.options],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-            )
-        while "ready at " not in (line := self._next_line()):
+        process = self._launch("--port", "0", "--nodes", str(len(self.node_ids)))
+        while "ready at " not in (line := next_line(process, START_S)):
             found = _NODE.search(line)
             if found is None:
                 self.kill()
@@ -91,33 +86,42 @@ class Cluster:
 
     def stop(self) -> int:
         """Stop all nodes in order and return the exit code of `firnline dev`."""
-        assert self.process is not None, "the cluster is not running"
-        process, self.process = self.process, None
-        process.terminate()
-        for each in self._again.values():
+        process = self._released()
+        for each in (process, *self._again.values()):
             each.terminate()
-        try:
-            code = process.wait(STOP_S)
-            for each in self._again.values():
-                each.wait(STOP_S)
-        finally:
-            self._end(process)
-        return code
+        return self._end(process, STOP_S)
 
     def kill(self) -> None:
         """Kill every node at once, as a power cut would; what was synced is on the disk."""
-        assert self.process is not None, "the cluster is not running"
-        process, self.process = self.process, None
+        process = self._released()
         for node_id in self.node_ids:
             if self.is_running(node_id):
                 os.kill(self._pids[node_id], signal.SIGKILL)
-        self._end(process)
+        process.kill()
+        self._end(process, STOP_S)
 
     def log_text(self, node_id: int | None = None) -> str:
         """Return a node's log, or, for None, the stderr of `firnline dev`."""
         if node_id is None:
-            return self._log.read_text()
-        return (self.directory / f"node-{node_id}" / "server.log").read_text(errors="replace")
+            return super().log_text()
+        return self._log_of(node_id).read_text(errors="replace")
+
+    def logs(self) -> dict[str, Path]:
+        """Return the log files, by what they are of."""
+        nodes = {f"node {node_id}": self._log_of(node_id) for node_id in self.node_ids}
+        return super().logs() | nodes
+
+    def death(self) -> str | None:
+        """Say which node ended although nobody asked it to, with its last log lines; None: all run."""
+        found = super().death()
+        if found is not None or self.process is None:
+            return found
+        for node_id, pid in self._pids.items():
+            if has_ended(pid):
+                return (
+                    f"node {node_id} ended. {last_words(self._log_of(node_id))}\n{self.log_text()}"
+                )
+        return None
 
     # ---------------------------------------------------------------------------- one node
 
@@ -132,17 +136,15 @@ class Cluster:
     def start_node(self, node_id: int) -> None:
         """Start a node that was killed or stopped, and wait until it serves clients again."""
         assert not self.is_running(node_id), f"node {node_id} is running"
-        home = self.directory / f"node-{node_id}"
-        command = [
-            sys.executable,
-            "-m",
-            "firnline",
-            "server",
-            "-c",
-            str(home / "server.properties"),
-        ]
-        with (home / "server.log").open("ab") as log:
-            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        self._refuse_others()
+        path = self._log_of(node_id).with_name("server.properties")
+        with self._log_of(node_id).open("ab") as log:
+            process = spawn(
+                ["server", "-c", str(path)],
+                log.fileno(),
+                stdout=log.fileno(),
+                removed=self._temporary,
+            )
         self._again[node_id] = process
         self._pids[node_id] = process.pid
         _eventually(f"node {node_id} serves clients", lambda: self._serves(node_id))
@@ -185,41 +187,28 @@ class Cluster:
 
     def _signal(self, node_id: int, number: signal.Signals) -> None:
         assert self.is_running(node_id), f"node {node_id} is not running"
+        self._refuse_others()
         pid = self._pids.pop(node_id)
         os.kill(pid, number)
         again = self._again.pop(node_id, None)
         if again is not None:
-            again.wait(STOP_S)
+            end(again, STOP_S)
             return
         deadline = time.monotonic() + STOP_S
-        while _is_alive(pid):
+        while not has_ended(pid):
             assert time.monotonic() < deadline, f"node {node_id} did not stop"
             time.sleep(0.01)
 
-    def _next_line(self) -> str:
-        assert self.process is not None
-        assert self.process.stdout is not None
-        readable, _, _ = select.select([self.process.stdout], [], [], START_S)
-        return self.process.stdout.readline() if readable else f"nothing within {START_S:.0f} s"
+    def _log_of(self, node_id: int) -> Path:
+        return self.directory / f"node-{node_id}" / "server.log"
 
-    def _end(self, process: subprocess.Popen[str]) -> None:
-        process.kill()
-        process.wait()
+    def _end(self, process: "subprocess.Popen[str]", within_s: float) -> int:
+        code = end(process, within_s)
         for each in self._again.values():
-            each.kill()
-            each.wait()
-        if process.stdout is not None:
-            process.stdout.close()
+            end(each, within_s)
         self._again.clear()
         self._pids.clear()
-
-
-def _is_alive(pid: int) -> bool:
-    """Whether a process exists; one that has ended and was not waited for does not."""
-    try:
-        return ") Z" not in Path(f"/proc/{pid}/stat").read_text()
-    except (FileNotFoundError, ProcessLookupError):  # it ended before the file was opened, or read
-        return False
+        return code
 
 
 def _eventually(what: str, look: Callable[[], T]) -> T:
