@@ -67,7 +67,7 @@ class Coordination:
             ]
             if str(before) != str(problem):
                 line = f"groups of {topic}-{index} have no coordinator: {problem}"
-                effects.append(Warn(line=line))
+                effects.append(Warn(logger="firnline.coordinator", line=line))
             return effects
 
         return self._groups.load_partition(index, batches_of(partition), loaded, now_ms)

@@ -16,6 +16,7 @@ from firnline.base.effects import Append, Effect, Effects, EnsureTopic, SetTimer
 from firnline.base.errors import Bug, KafkaError
 from firnline.base.ids import OFFSETS_TOPIC, REMOTE_LOG_METADATA_TOPIC, Uuid
 from firnline.base.ports import Rng
+from firnline.broker.change_log.change_log import ChangeLog
 from firnline.broker.controller_node import ControllerNode, NodeOwner
 from firnline.broker.controller_port import ControllerPort
 from firnline.broker.fetch import Fetching
@@ -40,7 +41,8 @@ from firnline.metadata.quorum import R, WriteCallback
 from firnline.metadata.result import ControllerResult
 from firnline.replica.compacting import Compacting
 from firnline.replica.hosted import ByName, HostedPartitions
-from firnline.replica.partition import ACKS_ALL
+from firnline.replica.isr import lag_text
+from firnline.replica.partition import ACKS_ALL, Partition
 from firnline.replica.replication import Replication
 
 if TYPE_CHECKING:
@@ -125,6 +127,13 @@ class BrokerNode:
         self.internal_topics = parts.internal_topics
         self.storage = parts.storage
         self.lifecycle = parts.lifecycle
+        self._change_log = ChangeLog(
+            self.node_id,
+            tells=lambda: self.lifecycle.is_registered or self.quorum.is_active,
+            decides=lambda: self.quorum.is_active,
+            counts=lambda: self.quorum.partition_counts,
+            lag_of=self._lag_of,
+        )
 
     # ----------------------------------------------------------------------------- what handlers use
 
@@ -240,7 +249,7 @@ class BrokerNode:
             effects += self.parts.tier_adapter.tier.start(now_ms)
             is_cluster = self.config.has_other_controllers or len(self.image.brokers) > 1
             if is_cluster and self.config.shares_broker_listener:
-                effects.append(Warn(line=_FORGEABLE))
+                effects.append(Warn(logger="firnline.tiered", line=_FORGEABLE))
         return effects
 
     def shutdown(self, now_ms: int) -> Effects:
@@ -326,10 +335,12 @@ class BrokerNode:
 
     def image_published(self, delta: ClusterDelta, image: ClusterImage, now_ms: int) -> Effects:
         """`QuorumObserver`: a change of the cluster is committed. The controller applies it first."""
-        if self.controller_node is None:
-            return self._on_metadata(delta, image, now_ms)
-        effects = self.controller_node.image_published(delta, image, now_ms)
-        return effects + self._on_metadata(delta, image, now_ms)
+        effects: Effects = []
+        if self.controller_node is not None:
+            effects += self.controller_node.on_image(delta, now_ms)
+        effects += self._on_metadata(delta, image, now_ms)
+        # Whether this node tells it depends on the change itself, which may be its registration.
+        return self._change_log.published(delta, now_ms) + effects
 
     def _on_metadata(self, delta: ClusterDelta, image: ClusterImage, now_ms: int) -> Effects:
         if not self.lifecycle.is_registered:
@@ -347,6 +358,14 @@ class BrokerNode:
                 then = partial(self.parts.tier_adapter.on_topics, delta)
                 effects += self.parts.hosting.when_applied(then, now_ms)
         return effects
+
+    def _lag_of(self, topic: str, index: int, broker_id: int, now_ms: int) -> str | None:
+        """How a follower of a partition that this node leads fell behind."""
+        partition = self.hosted.find(topic, index)
+        if not isinstance(partition, Partition) or broker_id not in partition.followers:
+            return None
+        lag_max_ms = self.config.replica_lag_time_max_ms
+        return lag_text(partition.followers[broker_id], lag_max_ms=lag_max_ms, now_ms=now_ms)
 
     def _apply_dynamic_configs(self, now_ms: int) -> Effects:
         """Use the dynamic configs of this broker that concern no log: hosting looks up those that do."""

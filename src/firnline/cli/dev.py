@@ -13,7 +13,8 @@ from firnline.base.errors import ConfigError
 from firnline.cli.dev_cluster import DIFFERENT as DIFFERENT_WITH_NODES
 from firnline.cli.dev_cluster import NODES_MAX, homes, run_cluster
 from firnline.cli.server import (
-    LOG_LEVELS,
+    LEVEL_OPTION_HELP,
+    LevelsType,
     log_to_stderr,
     say_what_has_no_meaning,
     with_absolute_paths,
@@ -106,8 +107,8 @@ With --nodes 3 also, and as many replicas for the tier's topic:
 )  # fmt: skip
 @click.option("-X", "overrides", multiple=True, metavar="KEY=VALUE", help="Set a broker's key.")
 @click.option(
-    "--log-level", type=click.Choice(LOG_LEVELS),
-    help="Default: warning; info for nodes with a log file.",
+    "--log-level", type=LevelsType(),
+    help=f"{LEVEL_OPTION_HELP} Default: warning; info for nodes with a log file.",
 )  # fmt: skip
 def command(
     port: int,
@@ -141,7 +142,7 @@ def command(
                 f"{data} holds a cluster: start it with --nodes {len(homes(Path(data)))}"
             )
         config = with_absolute_paths(dev_config(port, data, tier, stated))
-        log_to_stderr(log_level or "warning", config.redact)
+        log_to_stderr(log_level or "warning", config.redact, config.firnline_log_format)
         say_what_has_no_meaning(config)
         with without_secrets(config):
             sys.exit(_run(config, data, tier))

@@ -252,7 +252,12 @@ class MemberCounts:
         if self._said_ms is not None and now_ms - self._said_ms < _WARN_EVERY_MS:
             return []
         count, self._unsaid, self._said_ms = self._unsaid, 0, now_ms
-        return [Warn(line=f"{count} {what}. Find out which client there keeps joining groups")]
+        return [
+            Warn(
+                logger="firnline.coordinator",
+                line=f"{count} {what}. Find out which client there keeps joining groups",
+            )
+        ]
 
 
 class Member:

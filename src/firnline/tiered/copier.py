@@ -286,7 +286,7 @@ class Copier:
         if result.rebuilt:
             files = ", ".join(result.rebuilt)
             line = f"{local.stem_path}: {files} damaged here, rebuilt for the tier"
-            run.emit([Warn(line=line)])
+            run.emit([Warn(logger="firnline.tiered", line=line)])
         return result
 
     def _to_copy(self, local: ClosedSegment, epochs: Epochs) -> ToCopy:
@@ -311,7 +311,12 @@ class Copier:
         self._services.counters.add(self._hosted.topic, "damaged_segments", int(is_new))
         effects: Effects = []
         if is_new:
-            effects = [Warn(line=f"not copied to the tier, nor anything after it: {problem}")]
+            effects = [
+                Warn(
+                    logger="firnline.tiered",
+                    line=f"not copied to the tier, nor anything after it: {problem}",
+                )
+            ]
         if self._services.may_hand_over(self._hosted.where, local.base_offset, now_ms):
             effects += self._services.on_damaged(self._hosted.where, problem, now_ms)
         return effects
