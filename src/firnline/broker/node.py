@@ -17,6 +17,7 @@ from firnline.base.errors import Bug, KafkaError
 from firnline.base.ids import OFFSETS_TOPIC, REMOTE_LOG_METADATA_TOPIC, Uuid
 from firnline.base.ports import Rng
 from firnline.broker.change_log.change_log import ChangeLog
+from firnline.broker.change_log.recovered import recovered
 from firnline.broker.controller_node import ControllerNode, NodeOwner
 from firnline.broker.controller_port import ControllerPort
 from firnline.broker.fetch import Fetching
@@ -217,7 +218,8 @@ class BrokerNode:
 
         def all_are_open(at_ms: int) -> Effects:
             # With the present image: a topic may have been deleted while the logs were opened.
-            return self.storage.rename_strays(
+            told = recovered(each.log for each in self.partitions.values())
+            return told + self.storage.rename_strays(
                 lambda found: found in self.image.topics_by_id, self._has_replica_here, at_ms
             )
 

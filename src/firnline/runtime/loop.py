@@ -203,7 +203,7 @@ class Runtime:
             return
         more = f" ({self._unsaid} more like it)" if self._unsaid else ""
         self._warned_at, self._unsaid = now, 0
-        log.warning("%s%s", line, more)
+        logging.getLogger("firnline.net").warning("%s%s", line, more)
 
     @property
     def stuck_compactions(self) -> int:

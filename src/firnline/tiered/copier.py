@@ -22,7 +22,8 @@ from operator import attrgetter
 from firnline.base.background import SlicedTask
 from firnline.base.effects import CancelTimer, Effects, SetTimer, Submit, Warn
 from firnline.base.errors import Code, FirnlineError, KafkaError, StorageError, WorkTimedOut
-from firnline.base.ids import TopicIdPartition
+from firnline.base.ids import TopicIdPartition, uuid_text
+from firnline.base.log_lines.node import SEGMENT_COPIED
 from firnline.base.units import MINUTE_MS
 from firnline.formats import leader_epoch_checkpoint
 from firnline.formats.leader_epoch_checkpoint import Epochs
@@ -408,6 +409,19 @@ class Copier:
     def _copy_counts(self, run: Run, segment: RemoteSegment) -> None:
         self._unsure = None
         self._services.copying.discard(segment)
+        run.emit(
+            [
+                SEGMENT_COPIED(
+                    topic=segment.topic,
+                    partition=segment.partition,
+                    base_offset=segment.base_offset,
+                    end_offset=segment.end_offset,
+                    bytes=segment.size_bytes,
+                    segment_id=uuid_text(segment.segment_id),
+                    leader_epoch=max(epoch for epoch, _ in segment.epochs),
+                )
+            ]
+        )
         self._hosted.metadata_version += 1  # also if a metadata manager does not call back
         if self._hosted.leads:
             run.emit(self._catalog.request(_ignore, run.now_ms))

@@ -61,6 +61,10 @@ class LogLine(NamedTuple):
         """Return the effect that logs this line with these fields."""
         return Log(line=self, fields=fields)
 
+    def detail(self, fields: Callable[[], Fields]) -> "Log":
+        """Return the effect that logs this line at debug; `fields` is called only if that level is on."""
+        return Log(line=self, fields=fields, is_detail=True)
+
 
 @event
 class Log:

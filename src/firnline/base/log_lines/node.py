@@ -38,39 +38,55 @@ COORDINATOR_LOADED = LogLine(
     _COORDINATOR,
     INFO,
     "coordinator loaded",
-    (*_PARTITION, "groups", "took_ms", "leader_epoch"),
+    (*_PARTITION, "took_ms", "leader_epoch"),
     "This broker coordinates the groups of one partition of __consumer_offsets from now on.",
+)
+COORDINATORS_LOADED = LogLine(
+    _COORDINATOR,
+    INFO,
+    "more coordinators loaded",
+    ("count", "examples"),
+    "The sum of `coordinator loaded` beyond the first ten of a second.",
 )
 COORDINATOR_UNLOADED = LogLine(
     _COORDINATOR,
     INFO,
     "coordinator unloaded",
-    _PARTITION,
-    "Another broker coordinates the groups of one partition of __consumer_offsets, or none.",
+    (*_PARTITION, "leader_epoch"),
+    "Another broker coordinates the groups of one partition of __consumer_offsets, or none. The epoch is the"
+    " one in which this broker led.",
+)
+COORDINATORS_UNLOADED = LogLine(
+    _COORDINATOR,
+    INFO,
+    "more coordinators unloaded",
+    ("count", "examples"),
+    "The sum of `coordinator unloaded` beyond the first ten of a second.",
 )
 
 LOG_TRUNCATED = LogLine(
     _LOG,
     INFO,
     "log truncated",
-    (*_PARTITION, "to_offset", "from_offset", "records", "leader", "leader_epoch", "reason"),
-    "A follower has removed records that its leader does not have; they were never committed, unless an"
-    " unclean"
-    " election came before.",
+    ("log", "from_offset", "to_offset", "records"),
+    "A follower has removed records that its leader does not have. They were never committed, unless an"
+    " unclean election came before: then a warning names them.",
 )
 LOG_BEGUN_ANEW = LogLine(
     _LOG,
     INFO,
     "log begun anew",
-    (*_PARTITION, "at_offset", "end_offset", "leader", "leader_epoch", "reason"),
-    "A follower has dropped its whole log, because its leader's begins after the end of it.",
+    ("log", "was_offset", "at_offset"),
+    "A follower has dropped its local log, because that of its leader begins after the end of it, or because"
+    " the rest is in the tier.",
 )
 LOGS_RECOVERED = LogLine(
     _LOG,
     INFO,
     "logs recovered",
-    ("directory", "logs", "segments", "bytes", "reason"),
-    "Logs were checked at a start after a crash.",
+    ("logs", "segments", "bytes_cut", "segments_dropped", "reason"),
+    "At a start after a crash the ends of logs were checked. `bytes_cut`: what was not written whole; a"
+    " warning names each log that lost something.",
 )
 
 SEGMENT_COPIED = LogLine(
@@ -84,7 +100,7 @@ SEGMENT_REMOVED = LogLine(
     _TIERED,
     DEBUG,
     "segment removed from the tier",
-    (*_PARTITION, "base_offset", "end_offset", "segment_id", "reason"),
+    (*_PARTITION, "base_offset", "end_offset", "segment_id"),
     "Retention, or the deletion of the topic, has removed a segment from the tier.",
 )
 
@@ -92,8 +108,9 @@ REQUEST_REFUSED = LogLine(
     _NET,
     WARNING,
     "request refused",
-    ("api", "client_id", "host", "reason"),
-    "A client asks for what this broker does not do, or in a way that it does not understand.",
+    ("host", "reason"),
+    "A client sent what this broker does not serve or understand: another protocol, an API or version that it"
+    " does not have, damaged bytes. Its connection is closed.",
 )
 LINES_LEFT_OUT = LogLine(
     "firnline",

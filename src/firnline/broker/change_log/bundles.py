@@ -12,18 +12,21 @@ from firnline.base.log_lines.line import Fields, Log, LogLine
 SINGLES_MAX = 10
 EXAMPLES_MAX = 5
 WINDOW_MS = 1_000
-_TIMER = ("change log", "sums")
 
 
 class Bundles:
-    """Lines of one node, by kind."""
+    """Lines of one node, by kind.
 
-    def __init__(self) -> None:
+    name  of whose lines they are, which sets their timer apart
+    """
+
+    def __init__(self, name: str) -> None:
+        self._timer = ("log lines", name)
         self._until_ms = -1
         self._singles: dict[LogLine, int] = {}
         self._sums: dict[tuple[LogLine, tuple[tuple[str, object], ...]], list[str]] = {}
         self._counts: dict[tuple[LogLine, tuple[tuple[str, object], ...]], int] = {}
-        self._offset = -1
+        self._offset: int | None = None
 
     def add(
         self,
@@ -33,8 +36,8 @@ class Bundles:
         total: LogLine,
         shared: Mapping[str, object],
         name: str,
-        metadata_offset: int,
         now_ms: int,
+        metadata_offset: int | None = None,
     ) -> Effects:
         """Log one line, or count it.
 
@@ -58,18 +61,14 @@ class Bundles:
         self._offset = metadata_offset
         effects: Effects = [Log(line=line, fields=fields, is_detail=True)]
         if is_first:
-            effects.append(SetTimer(key=_TIMER, at_ms=self._until_ms, then=self._sum_up))
+            effects.append(SetTimer(key=self._timer, at_ms=self._until_ms, then=self._sum_up))
         return effects
 
     def _sum_up(self, now_ms: int) -> Effects:
         counts, sums = self._counts, self._sums
         self._counts, self._sums = {}, {}
+        at = {} if self._offset is None else {"metadata_offset": self._offset}
         return [
-            total(
-                **dict(shared),
-                count=count,
-                examples=tuple(sums[total, shared]),
-                metadata_offset=self._offset,
-            )
+            total(**dict(shared), count=count, examples=tuple(sums[total, shared]), **at)
             for (total, shared), count in counts.items()
         ]

@@ -60,7 +60,7 @@ class ChangeLog:
         self._tells = tells
         self._decides = decides
         self._counts = counts
-        self._bundles = Bundles()
+        self._bundles = Bundles("changes")
         self._partitions = PartitionLines(node_id, self._bundles, lag_of)
         self._has_begun = False
 
