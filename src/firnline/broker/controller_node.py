@@ -13,6 +13,7 @@ from firnline.base.background import Background
 from firnline.base.effects import CancelTimer, Effect, Effects, SetTimer, Warn
 from firnline.base.errors import Bug, KafkaError, some_of
 from firnline.base.log_lines import cluster as lines
+from firnline.base.ports import Loggers, NoLoggers
 from firnline.broker.change_log.change_log import ChangeLog
 from firnline.broker.controller_port import (
     NOBODY_ACTIVE,
@@ -113,6 +114,7 @@ class ControllerNode:
         quorum, controller = parts.quorum, parts.controller
         self.sliced_tasks = Background("controller requests", is_round_robin=True)
         self.config = config
+        self.loggers: Loggers = NoLoggers()
         self.node_id: int = config.node_id
         self.cluster_id = cluster_id
         self.quorum = quorum

@@ -15,7 +15,7 @@ from firnline.base.background import Background
 from firnline.base.effects import Append, Effect, Effects, EnsureTopic, SetTimer, Warn
 from firnline.base.errors import Bug, KafkaError
 from firnline.base.ids import OFFSETS_TOPIC, REMOTE_LOG_METADATA_TOPIC, Uuid
-from firnline.base.ports import Rng
+from firnline.base.ports import Loggers, NoLoggers, Rng
 from firnline.broker.change_log.change_log import ChangeLog
 from firnline.broker.change_log.recovered import recovered
 from firnline.broker.controller_node import ControllerNode, NodeOwner
@@ -112,6 +112,7 @@ class BrokerNode:
         self.parts = parts = make_parts(self)
         self.sliced_tasks = Background("requests", is_round_robin=True)
         self.config = parts.config
+        self.loggers: Loggers = NoLoggers()
         self.rng = parts.rng
         self.node_id: int = parts.config.node_id
         self.cluster_id = parts.cluster_id

@@ -112,6 +112,14 @@ REQUEST_REFUSED = LogLine(
     "A client sent what this broker does not serve or understand: another protocol, an API or version that it"
     " does not have, damaged bytes. Its connection is closed.",
 )
+LEVEL_CHANGED = LogLine(
+    "firnline.config",
+    WARNING,
+    "log level changed",
+    ("logger", "level", "is_own"),
+    "A client set the level of a logger, or, with `is_own=false`, made it follow the logger above it. The"
+    " level holds until this process stops.",
+)
 LINES_LEFT_OUT = LogLine(
     "firnline",
     INFO,

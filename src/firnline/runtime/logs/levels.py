@@ -10,9 +10,11 @@ from collections.abc import Mapping
 
 from firnline.base.errors import ConfigError
 from firnline.base.log_lines.line import LOGGERS
+from firnline.base.log_lines.node import LEVEL_CHANGED
+from firnline.base.ports import ROOT_LOGGER
 from firnline.config.parse import nearest
+from firnline.runtime.logs.lines import LineLogger
 
-ROOT = "root"
 _KAFKA_LEVELS: dict[str, int] = {
     "FATAL": logging.CRITICAL,
     "ERROR": logging.ERROR,
@@ -58,12 +60,15 @@ def apply_levels(levels: Mapping[str, int]) -> None:
         logging.getLogger(name).setLevel(levels.get(name, logging.NOTSET))
 
 
-class Loggers:
+class ProcessLoggers:
     """The loggers of this process: `base.ports.Loggers`."""
+
+    def __init__(self) -> None:
+        self._lines = LineLogger()
 
     def levels(self) -> dict[str, str]:
         """Return Kafka's name of the level in force for each logger, the root first."""
-        found = {ROOT: _kafka_name(logging.getLogger().getEffectiveLevel())}
+        found = {ROOT_LOGGER: _kafka_name(logging.getLogger().getEffectiveLevel())}
         for name in LOGGERS:
             found[name] = _kafka_name(logging.getLogger(name).getEffectiveLevel())
         return found
@@ -71,7 +76,9 @@ class Loggers:
     def set_level(self, name: str, level: str | None) -> None:
         """Set the level of a known logger; None: that of the logger above it."""
         number = logging.NOTSET if level is None else _KAFKA_LEVELS[level]
-        logging.getLogger("" if name == ROOT else name).setLevel(number)
+        logging.getLogger("" if name == ROOT_LOGGER else name).setLevel(number)
+        in_force = self.levels()[name]
+        self._lines.log(LEVEL_CHANGED(logger=name, level=in_force, is_own=level is not None))
 
 
 def _kafka_name(level: int) -> str:
