@@ -82,6 +82,13 @@ def replace_all(admin: Admin, broker: str, name: str) -> Outcome:
     return int(found.error_code)
 
 
+def _renamed(answer: object, name: str) -> object:
+    if not isinstance(answer, tuple) or len(answer) != 2:
+        return answer
+    code, levels = answer
+    return code, {("LOGGER" if each == name else each): level for each, level in levels.items()}
+
+
 def asked(admin: Admin, broker: str, name: str) -> list[object]:
     """Ask everything about the broker, and its logger `name`; leave that as it was."""
     found: list[object] = []
@@ -118,4 +125,4 @@ def asked(admin: Admin, broker: str, name: str) -> list[object]:
     found.append(describe(admin, broker, "no.such.logger"))
     found.append(replace_all(admin, broker, name))
     found.append(shape(admin, broker, name))
-    return [repr(each).replace(name, "LOGGER") for each in found]
+    return [_renamed(each, name) for each in found]
