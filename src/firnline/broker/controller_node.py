@@ -130,7 +130,7 @@ class ControllerNode:
         self._close_files = parts.close_files
         self._change_log = ChangeLog(
             self.node_id,
-            tells=lambda: self._is_registered or quorum.is_active,
+            is_part=lambda: self._is_registered or quorum.is_active,
             decides=lambda: quorum.is_active,
             counts=lambda: quorum.partition_counts,
         )

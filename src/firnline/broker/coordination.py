@@ -68,7 +68,7 @@ class Coordination:
         def loaded(problem: StorageError | None, at_ms: int) -> Effects:
             before = self.failed.pop(index, None)
             if problem is None:
-                return self._tell(
+                return self._report(
                     COORDINATOR_LOADED, COORDINATORS_LOADED, index, at_ms, epoch, now_ms
                 )
             self.failed[index] = problem
@@ -83,7 +83,7 @@ class Coordination:
 
         return self._groups.load_partition(index, batches_of(partition), loaded, now_ms)
 
-    def _tell(
+    def _report(
         self,
         line: LogLine,
         total: LogLine,
@@ -114,10 +114,10 @@ class Coordination:
             return []
         epoch = self._epochs.pop(index, None)
         self.failed.pop(index, None)
-        told: Effects = []
+        lines: Effects = []
         if epoch is not None:
-            told = self._tell(COORDINATOR_UNLOADED, COORDINATORS_UNLOADED, index, now_ms, epoch)
-        return told + self._groups.unload_partition(index, now_ms)
+            lines = self._report(COORDINATOR_UNLOADED, COORDINATORS_UNLOADED, index, now_ms, epoch)
+        return lines + self._groups.unload_partition(index, now_ms)
 
 
 def batches_of(partition: Partition) -> Iterator[bytes]:

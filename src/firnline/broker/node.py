@@ -131,7 +131,7 @@ class BrokerNode:
         self.lifecycle = parts.lifecycle
         self._change_log = ChangeLog(
             self.node_id,
-            tells=lambda: self.lifecycle.is_registered or self.quorum.is_active,
+            is_part=lambda: self.lifecycle.is_registered or self.quorum.is_active,
             decides=lambda: self.quorum.is_active,
             counts=lambda: self.quorum.partition_counts,
             lag_of=self._lag_of,
@@ -219,8 +219,8 @@ class BrokerNode:
 
         def all_are_open(at_ms: int) -> Effects:
             # With the present image: a topic may have been deleted while the logs were opened.
-            told = recovered(each.log for each in self.partitions.values())
-            return told + self.storage.rename_strays(
+            lines = recovered(each.log for each in self.partitions.values())
+            return lines + self.storage.rename_strays(
                 lambda found: found in self.image.topics_by_id, self._has_replica_here, at_ms
             )
 

@@ -14,7 +14,7 @@ from firnline.cli.dev_cluster import DIFFERENT as DIFFERENT_WITH_NODES
 from firnline.cli.dev_cluster import NODES_MAX, homes, run_cluster
 from firnline.cli.server import (
     LEVEL_OPTION_HELP,
-    LevelsType,
+    checked_levels,
     log_to_stderr,
     say_what_has_no_meaning,
     with_absolute_paths,
@@ -107,7 +107,7 @@ With --nodes 3 also, and as many replicas for the tier's topic:
 )  # fmt: skip
 @click.option("-X", "overrides", multiple=True, metavar="KEY=VALUE", help="Set a broker's key.")
 @click.option(
-    "--log-level", type=LevelsType(),
+    "--log-level", callback=checked_levels, metavar="LEVEL",
     help=f"{LEVEL_OPTION_HELP} Default: warning; info for nodes with a log file.",
 )  # fmt: skip
 def command(

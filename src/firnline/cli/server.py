@@ -32,18 +32,14 @@ LEVEL_OPTION_HELP = (
 )
 
 
-class LevelsType(click.ParamType[str]):
-    """`--log-level`: levels of all loggers, and of some. The value stays a text, to be passed on."""
-
-    name = "LEVEL"
-
-    def convert(self, value: str, param: object, ctx: click.Context | None) -> str:
-        """Refuse what is no level, before anything is done."""
-        try:
-            parse_levels(value)
-        except ConfigError as problem:
-            self.fail(str(problem).removeprefix("--log-level: "))
-        return value
+def checked_levels(context: click.Context, option: click.Parameter, text: str | None) -> str | None:
+    """Refuse what is no level, before anything is done. The value stays a text, to be passed on."""
+    try:
+        parse_levels("info" if text is None else text)
+    except ConfigError as problem:
+        why = str(problem).removeprefix("--log-level: ")
+        raise click.BadParameter(why, context, option) from None
+    return text
 
 
 @click.command()
@@ -59,7 +55,12 @@ class LevelsType(click.ParamType[str]):
     help="Set a key; this overrides everything else.",
 )
 @click.option(
-    "--log-level", type=LevelsType(), default="info", show_default=True, help=LEVEL_OPTION_HELP
+    "--log-level",
+    callback=checked_levels,
+    metavar="LEVEL",
+    default="info",
+    show_default=True,
+    help=LEVEL_OPTION_HELP,
 )
 @click.option(
     "--log-format", type=click.Choice(FORMATS),

@@ -584,8 +584,8 @@ class Group:
             self.members.assign(self.members.by_id[member_id], part)
         self._enter(Cause.ASSIGNED, now_ms)
         took_ms, size, name = now_ms - self._began_ms, self.members.count, self.protocol_name
-        told = rebalance_ended(self.group_id, self.generation, size, name, took_ms)
-        return [told, *self._answer_all_syncs(Code.NONE, now_ms)]
+        ended = rebalance_ended(self.group_id, self.generation, size, name, took_ms)
+        return [ended, *self._answer_all_syncs(Code.NONE, now_ms)]
 
     def _answer_all_syncs(self, code: Code, now_ms: int) -> Effects:
         notify = partial(self._answer_sync_of, self.generation, code)

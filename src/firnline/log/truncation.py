@@ -215,7 +215,7 @@ class Truncation:
     def _end(self, now_ms: int) -> Effects:
         return self._over(None, now_ms)
 
-    def _told(self, problem: Exception | None) -> Effects:
+    def _report(self, problem: Exception | None) -> Effects:
         line = None if problem is not None else _line(self._log, self._was_offset)
         return [] if line is None else [line]
 
@@ -224,7 +224,7 @@ class Truncation:
             raise problem
         self._log.truncation = None
         self._log.is_half_cut = problem is not None and self.is_begun
-        effects = self._told(problem) + self._then(problem, now_ms)
+        effects = self._report(problem) + self._then(problem, now_ms)
         for then in self._waiters:
             effects += then(now_ms)
         return effects

@@ -12,6 +12,8 @@ import pytest
 from firnline.runtime.logs.formats import TextFormatter
 from firnline.runtime.logs.handler import BackgroundHandler
 
+pytestmark = pytest.mark.slow
+
 LINES, LINES_MAX = 20_000, 1_000
 _handlers: list[BackgroundHandler] = []
 

@@ -69,7 +69,7 @@ for one broker, until that stops; any client may, as there is no authorization:
 Levels are named as Kafka names them there. `root` is the level of all loggers that have none of their own.
 FATAL is CRITICAL in the log, and TRACE the same as DEBUG. Debug lines have no bound.
 
-| logger | tells |
+| logger | what it reports |
 |---|---|
 """
 
@@ -85,7 +85,7 @@ Other lines, most of them warnings, are sentences without fields; they say what 
 
 def page() -> str:
     """Return docs/reference/logs.md."""
-    loggers = [f"| `{name}` | {tells} |\n" for name, tells in LOGGERS.items()]
+    loggers = [f"| `{name}` | {content} |\n" for name, content in LOGGERS.items()]
     return "".join([_HEAD, *loggers, _LINES, *map(_row, ALL_LINES)])
 
 

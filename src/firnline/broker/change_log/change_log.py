@@ -41,7 +41,7 @@ def nobody_lags(topic: str, partition: int, broker_id: int, now_ms: int) -> str 
 class ChangeLog:
     """What one node tells.
 
-    tells    whether this node is a part of the cluster, by now
+    is_part  whether this node is a part of the cluster, by now
     decides  whether it is the active controller
     counts   the counts of the committed image
     lag_of   how a follower of a partition that this node leads fell behind
@@ -51,13 +51,13 @@ class ChangeLog:
         self,
         node_id: int,
         *,
-        tells: Callable[[], bool],
+        is_part: Callable[[], bool],
         decides: Callable[[], bool],
         counts: Callable[[], PartitionCounts],
         lag_of: LagOf = nobody_lags,
     ) -> None:
         self._node_id = node_id
-        self._tells = tells
+        self._is_part = is_part
         self._decides = decides
         self._counts = counts
         self._bundles = Bundles("changes")
@@ -67,7 +67,7 @@ class ChangeLog:
     def published(self, delta: ClusterDelta, now_ms: int) -> Effects:
         """Return the lines for a change that is committed."""
         if not self._has_begun:
-            if not self._tells():
+            if not self._is_part():
                 return []
             self._has_begun = True
             own = [each for each in delta.brokers if each == self._node_id]
@@ -90,7 +90,7 @@ class ChangeLog:
 
     def _topics(self, delta: ClusterDelta, now_ms: int) -> Effects:
         effects: Effects = []
-        tells_all, at = self._decides(), delta.after.offset
+        of_all, at = self._decides(), delta.after.offset
         for gone in delta.deleted_topics:
             facts = {
                 "topic": gone.name,
@@ -122,7 +122,7 @@ class ChangeLog:
                         metadata_offset=at,
                     )
                 )
-            effects += self._partitions.of_topic(delta, topic, now_ms, tells_all=tells_all)
+            effects += self._partitions.of_topic(delta, topic, now_ms, of_all=of_all)
         return effects
 
     def _created(self, delta: ClusterDelta, topic: TopicDelta, now_ms: int) -> Effects:

@@ -57,7 +57,7 @@ class PartitionLines:
         self._lag_of = lag_of
 
     def of_topic(
-        self, delta: ClusterDelta, topic: TopicDelta, now_ms: int, *, tells_all: bool
+        self, delta: ClusterDelta, topic: TopicDelta, now_ms: int, *, of_all: bool
     ) -> Effects:
         """Return the lines of a changed topic: of all its partitions, or those with a replica here."""
         effects: Effects = []
@@ -69,7 +69,7 @@ class PartitionLines:
             if before is None:
                 continue
             is_here = self._node_id in before.replicas or self._node_id in after.replicas
-            if tells_all or is_here:
+            if of_all or is_here:
                 change = _Change(delta, topic.after.name, number, before, after, now_ms)
                 effects += self._election(change)
                 effects += self._isr(change)

@@ -32,7 +32,7 @@ class BackgroundHandler(logging.Handler):
         self._lines_max, self._bytes_max = lines_max, bytes_max
         self._lines: deque[bytes] = deque()
         self._size_bytes = 0
-        self._untold = 0  # dropped, and no line has said so
+        self._unreported = 0  # dropped, and no line has said so
         self._is_writing = False
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
@@ -51,7 +51,7 @@ class BackgroundHandler(logging.Handler):
                 or self._size_bytes + len(data) > self._bytes_max
             ):
                 self.dropped += 1
-                self._untold += 1
+                self._unreported += 1
                 return
             self._lines.append(data)
             self._size_bytes += len(data)
@@ -82,25 +82,25 @@ class BackgroundHandler(logging.Handler):
                 self._size_bytes -= len(data)
                 self._is_writing = True
             if self._write(data):
-                self._tell_dropped()
+                self._report_dropped()
             else:
                 with self._changed:
                     self.dropped += 1
-                    self._untold += 1
+                    self._unreported += 1
 
-    def _tell_dropped(self) -> None:
+    def _report_dropped(self) -> None:
         """Say how many lines are missing, after the last one before the gap that was kept."""
         with self._changed:
-            if not self._untold or self._lines:
+            if not self._unreported or self._lines:
                 return
-            count, self._untold = self._untold, 0
+            count, self._unreported = self._unreported, 0
         record = logging.LogRecord(
             "firnline", logging.WARNING, "", 0, "log lines were dropped", None, None
         )
         record.fields = {"count": count, "reason": "whoever reads the log did not keep up"}
         if not self._write(f"{self.format(record)}\n".encode("utf-8", "backslashreplace")):
             with self._changed:
-                self._untold += count
+                self._unreported += count
 
     def _write(self, data: bytes) -> bool:
         """Write everything, waiting for the reader. False: it cannot be written, as on a full disk."""
