@@ -135,6 +135,7 @@ class BrokerNode:
             decides=lambda: self.quorum.is_active,
             counts=lambda: self.quorum.partition_counts,
             lag_of=self._lag_of,
+            is_registered=lambda: self.lifecycle.is_registered,
         )
 
     # ----------------------------------------------------------------------------- what handlers use

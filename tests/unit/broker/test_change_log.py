@@ -1,6 +1,6 @@
 """What a node says of the changes of its cluster: line by line, from the records of the metadata."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -24,7 +24,14 @@ DISK = bytes(15) + b"\x77"
 class Cluster:
     """The metadata of brokers 1 to 3 with topic `orders`, and what one node says of it."""
 
-    def __init__(self, node_id: int = 1, *, decides: bool = True, is_part: bool = True) -> None:
+    def __init__(
+        self,
+        node_id: int = 1,
+        *,
+        decides: bool = True,
+        is_part: bool = True,
+        is_registered: Callable[[], bool] = lambda: True,
+    ) -> None:
         self.image, self.offset = EMPTY_IMAGE, 99
         self.lags: dict[int, str] = {}
         self.is_part = is_part
@@ -33,6 +40,7 @@ class Cluster:
             is_part=lambda: self.is_part,
             decides=lambda: decides,
             counts=PartitionCounts,
+            is_registered=is_registered,
             lag_of=lambda topic, partition, broker_id, now_ms: self.lags.get(broker_id),
         )
         self.effects: Effects = []
@@ -324,3 +332,25 @@ def test_what_changes_nothing_says_nothing() -> None:
     cluster = Cluster().up()
     assert cluster.add(r.NoOpRecord()) == []
     assert cluster.effects == []
+
+
+def test_a_node_that_stops_does_not_warn_of_what_it_takes_with_it() -> None:
+    """As the only broker of `firnline dev` on Ctrl-C; another node warns."""
+    for node_id, count in ((1, 0), (2, 1)):
+        cluster = Cluster(node_id).up(isr=[1])
+        cluster.add(registration(1, in_controlled_shutdown=1))
+        assert len(cluster.add(change(leader=-1))) == count
+
+
+def test_a_start_does_not_warn_of_the_process_before() -> None:
+    """The controller fences it first, which may be in the process that starts."""
+    is_registered = [False]
+    cluster = Cluster(is_registered=lambda: is_registered[0]).up()
+    assert cluster.add(registration(1, fenced=1)) == []
+    assert not any("offline" in line for line in cluster.add(change(leader=-1, isr=[1])))
+    is_registered[0] = True
+    (line,) = cluster.add(broker(1, 103, fenced=True))
+    assert line.startswith("info broker registered broker=1 broker_epoch=103 was_epoch=1 ")
+    (line,) = cluster.add(r.UnfenceBrokerRecord(id=1, epoch=103))
+    (line,) = cluster.add(r.FenceBrokerRecord(id=1, epoch=103))
+    assert line.startswith("warning broker fenced broker=1 "), "this process"

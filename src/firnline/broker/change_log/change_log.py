@@ -41,10 +41,11 @@ def nobody_lags(topic: str, partition: int, broker_id: int, now_ms: int) -> str 
 class ChangeLog:
     """What one node tells.
 
-    is_part  whether this node is a part of the cluster, by now
-    decides  whether it is the active controller
-    counts   the counts of the committed image
-    lag_of   how a follower of a partition that this node leads fell behind
+    is_part        whether this node is a part of the cluster, by now
+    is_registered  whether the broker of its id in the metadata is this process
+    decides        whether it is the active controller
+    counts         the counts of the committed image
+    lag_of         how a follower of a partition that this node leads fell behind
     """
 
     def __init__(
@@ -55,13 +56,15 @@ class ChangeLog:
         decides: Callable[[], bool],
         counts: Callable[[], PartitionCounts],
         lag_of: LagOf = nobody_lags,
+        is_registered: Callable[[], bool] = lambda: True,
     ) -> None:
         self._node_id = node_id
         self._is_part = is_part
         self._decides = decides
         self._counts = counts
         self._bundles = Bundles("changes")
-        self._partitions = PartitionLines(node_id, self._bundles, lag_of)
+        self._partitions = PartitionLines(node_id, self._bundles, lag_of, is_registered)
+        self._is_registered = is_registered
         self._has_begun = False
 
     def published(self, delta: ClusterDelta, now_ms: int) -> Effects:
@@ -74,7 +77,9 @@ class ChangeLog:
             return [_caught_up(delta.after, self._counts()), *_brokers(delta, own)]
         if delta.is_empty:
             return []
-        effects = _brokers(delta, delta.brokers)
+        # At a start the controller fences the process before this one, which is no news.
+        past = None if self._is_registered() else self._node_id
+        effects = _brokers(delta, delta.brokers, past)
         effects += self._topics(delta, now_ms)
         effects += self._configs(delta, now_ms)
         for name in delta.features:
@@ -213,7 +218,8 @@ def _caught_up(image: ClusterImage, counts: PartitionCounts) -> Log:
     )
 
 
-def _brokers(delta: ClusterDelta, broker_ids: Iterable[int]) -> Effects:
+def _brokers(delta: ClusterDelta, broker_ids: Iterable[int], past: int | None = None) -> Effects:
+    """`past`: a broker that may be fenced without a line."""
     effects: Effects = []
     for broker_id in broker_ids:
         before, after = delta.before.brokers.get(broker_id), delta.after.brokers.get(broker_id)
@@ -232,7 +238,7 @@ def _brokers(delta: ClusterDelta, broker_ids: Iterable[int]) -> Effects:
             if not after.fenced:
                 effects.append(lines.BROKER_UNFENCED(**facts))
         else:
-            effects += _changed(before, after, facts)
+            effects += _changed(before, after, facts, is_past=broker_id == past)
     return effects
 
 
@@ -247,14 +253,16 @@ def _registered(before: BrokerImage | None, after: BrokerImage, facts: Mapping[s
     )
 
 
-def _changed(before: BrokerImage, after: BrokerImage, facts: Mapping[str, object]) -> Effects:
+def _changed(
+    before: BrokerImage, after: BrokerImage, facts: Mapping[str, object], *, is_past: bool
+) -> Effects:
     effects: Effects = []
     if after.in_controlled_shutdown and not before.in_controlled_shutdown:
         effects.append(lines.BROKER_LEAVING(**facts))
     if after.fenced and not before.fenced:
         if after.in_controlled_shutdown:
             effects.append(lines.BROKER_STOPPED(**facts))
-        else:
+        elif not is_past:
             reason = "no heartbeat within its session, or it started again"
             effects.append(lines.BROKER_FENCED(**facts, reason=reason))
     if before.fenced and not after.fenced:

@@ -10,6 +10,7 @@ from firnline.base.log_lines.line import Fields, LogLine
 from firnline.broker.change_log.bundles import Bundles
 from firnline.broker.change_log.reasons import (
     FELL_BEHIND,
+    LEADER_LEAVES,
     addition_reason,
     leader_reason,
     removal_reason,
@@ -47,14 +48,22 @@ class _Change(NamedTuple):
 class PartitionLines:
     """Makes the lines of one node.
 
-    node_id  of the node, which tells the changes of its own replicas
-    lag_of   (topic, partition, broker, now_ms) -> how a follower of this node's fell behind
+    node_id        of the node, which tells the changes of its own replicas
+    lag_of         (topic, partition, broker, now_ms) -> how a follower of this node's fell behind
+    is_registered  whether the broker of that id in the metadata is this process
     """
 
-    def __init__(self, node_id: int, bundles: Bundles, lag_of: LagOf) -> None:
+    def __init__(
+        self,
+        node_id: int,
+        bundles: Bundles,
+        lag_of: LagOf,
+        is_registered: Callable[[], bool],
+    ) -> None:
         self._node_id = node_id
         self._bundles = bundles
         self._lag_of = lag_of
+        self._is_registered = is_registered
 
     def of_topic(
         self, delta: ClusterDelta, topic: TopicDelta, now_ms: int, *, of_all: bool
@@ -102,6 +111,9 @@ class PartitionLines:
         reason = leader_reason(before, after, change.delta.after)
         shared: dict[str, object] = {"was": was, "reason": reason}
         if after.leader == NO_LEADER:
+            is_ours = before.leader == self._node_id
+            if is_ours and (reason == LEADER_LEAVES or not self._is_registered()):
+                return []  # this node stops or starts, and its operator knows
             fields = partial(change.fields, was=was, reason=reason, isr=after.isr)
             total = lines.PARTITIONS_OFFLINE
             return self._add(change, lines.PARTITION_OFFLINE, total, shared, fields)

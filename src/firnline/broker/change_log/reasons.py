@@ -5,6 +5,7 @@ from firnline.metadata.partition_counts import is_unclean
 
 CAUGHT_UP = "caught up"
 FELL_BEHIND = "fell behind"
+LEADER_LEAVES = "controlled shutdown of the leader"
 
 
 def leader_reason(before: PartitionImage, after: PartitionImage, image: ClusterImage) -> str:
@@ -39,7 +40,7 @@ def _left(
     if broker is None:
         return "the leader was unregistered" if is_leader else "broker unregistered"
     if broker.in_controlled_shutdown:
-        return "controlled shutdown of the leader" if is_leader else "controlled shutdown"
+        return LEADER_LEAVES if is_leader else "controlled shutdown"
     if broker.fenced:
         return "the leader was fenced" if is_leader else "broker fenced"
     place = after.replicas.index(broker_id)
