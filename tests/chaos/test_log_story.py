@@ -32,11 +32,11 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     options += ["replica.lag.time.max.ms=2000", "group.min.session.timeout.ms=1000"]
     base: Path = tmp_path_factory.mktemp("story")
     found = Cluster(base / "nodes", options=[word for each in options for word in ("-X", each)])
-    found.start()
-    with Admin(found.bootstrap) as admin:
-        admin.create_topic(TOPIC, partitions=2, replication_factor=3, configs={})
-    found.await_in_sync(TOPIC)
     try:
+        found.start()
+        with Admin(found.bootstrap) as admin:
+            admin.create_topic(TOPIC, partitions=2, replication_factor=3, configs={})
+        found.await_in_sync(TOPIC)
         yield found
     finally:
         found.kill()
