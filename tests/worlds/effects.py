@@ -58,8 +58,10 @@ from firnline.base.effects import (
     Warn,
 )
 from firnline.base.errors import KafkaError, StorageError, WorkTimedOut
+from firnline.base.log_lines.line import LEVEL_NAMES, Log
 from firnline.base.ports import File, Fs, Rng
 from firnline.log.compaction.rounds import compact
+from firnline.runtime.logs.formats import fields_text
 from firnline.runtime.threads.flushes import problem_of
 from tests.worlds.clock import FakeClock
 from tests.worlds.timers import WorldTimers
@@ -91,6 +93,7 @@ class World:
         self.timers = WorldTimers()
         self.warnings: list[str] = []
         self.notes: list[str] = []
+        self.logged: list[str] = []  # as `logger level message key=value`
         self.replies: list[Reply] = []
         self.closed: list[CloseConnection] = []
         self.sends: list[Send] = []
@@ -189,6 +192,9 @@ class World:
 
     def on_note(self, effect: Note) -> None:
         self.notes.append(effect.line)
+
+    def on_log(self, effect: Log) -> None:
+        self.logged.append(line_text(effect))
 
     def on_reply(self, effect: Reply) -> None:
         self.replies.append(effect)
@@ -422,6 +428,13 @@ def kept(answers: list[Any]) -> Callable[[Any, int], Effects]:
     return then
 
 
+def line_text(effect: Log) -> str:
+    """Return a line as an operator sees it, without the time."""
+    level = LEVEL_NAMES[effect.level]
+    fields = fields_text(effect.known_fields())
+    return f"{effect.line.logger} {level} {effect.line.message}{fields}"
+
+
 # By type, as the simulator's host: the method that carries it out.
 _ACTIONS: dict[type, str] = {
     Append: "on_append",
@@ -431,6 +444,7 @@ _ACTIONS: dict[type, str] = {
     Compact: "on_compact",
     EnsureTopic: "on_ensure_topic",
     Flush: "on_flush",
+    Log: "on_log",
     Note: "on_note",
     Reply: "on_reply",
     Send: "on_send",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from firnline.api.context import RequestContext
 from firnline.api.forwarding import forward
+from firnline.api.loggers import alter_loggers
 from firnline.api.portions import grouped, in_portions, together
 from firnline.api.slices import Slices, a_step_a_slice, cut, emptied, in_slices
 from firnline.base.effects import Effects
@@ -54,34 +55,34 @@ def alter(
 def _forward(
     node: "AnyNode", context: RequestContext, request: Any, now_ms: int, shape: Shape
 ) -> Slices:
-    """Forward the resources that this broker does not refuse, if there are any."""
+    """Forward the resources that this broker does not decide on, if there are any."""
     resources = request.resources
-    refused: dict[int, KafkaError] = {}
+    decided: dict[int, KafkaError | None] = {}
     places = 0
     for some in cut(resources, _ROWS_PER_SLICE):
         if places:
             now_ms = yield []
         for place, resource in enumerate(some, places):
-            refusal = _wrong_broker(node, resource)
-            if refusal is not None:
-                refused[place] = refusal
+            is_decided, outcome = _decided_here(node, resource, request)
+            if is_decided:
+                decided[place] = outcome
         places += len(some)
-    if len(refused) == places:
+    if len(decided) == places:
         return (yield from _alter(node, context, request, now_ms, shape))
 
     def response(problem: KafkaError) -> Generator[object, None, Any]:
         found = yield from in_steps(
-            lambda place, resource: _row(shape, resource, refused.get(place, problem))
+            lambda place, resource: _row(shape, resource, decided.get(place, problem))
         )
         return shape.response(responses=found)
 
     def merged(answer: Any) -> Generator[object, None, Any]:
-        """Merge the results of the active controller with the refusals of this broker."""
+        """Merge the results of the active controller with those of this broker."""
         answers = iter(answer.responses)
         found = yield from in_steps(
             lambda place, resource: (
-                _row(shape, resource, refused[place])
-                if place in refused
+                _row(shape, resource, decided[place])
+                if place in decided
                 else next(answers, None) or _row(shape, resource, _NOT_SAID)
             )
         )
@@ -96,14 +97,14 @@ def _forward(
         return rows
 
     here = partial(_here, node, context, request, shape)
-    if not refused:
+    if not decided:
         return forward(node, context, request, response, now_ms, here=here)
     taken: list[Any] = []
     for first in range(0, places, _LOOKED_AT_PER_SLICE):
         if first:
-            now_ms = yield context.keeps(taken, refused)
+            now_ms = yield context.keeps(taken, decided)
         some = resources[first : first + _LOOKED_AT_PER_SLICE]
-        taken += [each for place, each in enumerate(some, first) if place not in refused]
+        taken += [each for place, each in enumerate(some, first) if place not in decided]
     rest = shape.request(resources=taken, validate_only=request.validate_only)
     return forward(node, context, rest, response, now_ms, here=here, finish=merged)
 
@@ -119,8 +120,9 @@ def _alter(
         if answers:
             now_ms = yield []
         for place, resource in enumerate(some, len(answers)):
-            answers.append(_wrong_broker(node, resource))
-            if answers[place] is None:
+            is_decided, outcome = _decided_here(node, resource, request)
+            answers.append(outcome)
+            if not is_decided:
                 taken.append(place)
 
     def on_outcome(portion: Sequence[int], outcome: Outcomes | KafkaError) -> None:
@@ -171,6 +173,14 @@ def _here(
 def resource_of(row: Any) -> ConfigResource:
     """Return the resource of a row of either message."""
     return ConfigResource(row.resource_type, row.resource_name)
+
+
+def _decided_here(node: "AnyNode", resource: Any, request: Any) -> tuple[bool, KafkaError | None]:
+    """Return whether this node decides alone, and what: it refuses, or it has set levels of its loggers."""
+    if resource.resource_type == ResourceType.BROKER_LOGGER:
+        return True, alter_loggers(node, resource, validate_only=request.validate_only)
+    refusal = _wrong_broker(node, resource)
+    return refusal is not None, refusal
 
 
 def _wrong_broker(node: "AnyNode", resource: Any) -> KafkaError | None:

@@ -12,6 +12,7 @@ from typing import Any, Generic, Literal, NamedTuple, TypeVar
 from firnline.base.errors import KafkaError, StorageError
 from firnline.base.event import event
 from firnline.base.ids import TopicPartition
+from firnline.base.log_lines.line import Log
 from firnline.base.ports import File
 
 Effects = list["Effect"]
@@ -195,16 +196,21 @@ class CloseConnection(Generic[Context]):
 
 @event
 class Warn:
-    """Log one line at level WARNING: what is wrong, where, and what the operator can do."""
+    """Log a sentence at level WARNING: what is wrong, where, and what the operator can do.
+
+    `Log` is for what happens again and again in the life of a cluster, with fields that programs read.
+    """
 
     line: str
+    logger: str = "firnline"
 
 
 @event
 class Note:
-    """Log one line at level INFO: what was done. Nothing is wrong."""
+    """Log a sentence at level INFO: what was done. Nothing is wrong."""
 
     line: str
+    logger: str = "firnline"
 
 
 class Appended(NamedTuple):
@@ -247,6 +253,7 @@ Effect = (
     | Reply[Any]
     | Send[Any]
     | CloseConnection[Any]
+    | Log
     | Warn
     | Note
     | Append

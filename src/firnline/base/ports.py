@@ -20,6 +20,33 @@ class Rng(Protocol):
         ...
 
 
+# Kafka's names of levels, and of the logger above all others. Source: KIP-412.
+KAFKA_LOG_LEVELS = ("DEBUG", "ERROR", "FATAL", "INFO", "TRACE", "WARN")
+ROOT_LOGGER = "root"
+
+
+class Loggers(Protocol):
+    """The loggers of the process, whose levels clients may read and set."""
+
+    def levels(self) -> dict[str, str]:
+        """Return the level in force of each logger by name, one of KAFKA_LOG_LEVELS; the root is one."""
+        ...
+
+    def set_level(self, name: str, level: str | None) -> None:
+        """Set the level of a known logger; None: it follows the logger above it again."""
+        ...
+
+
+class NoLoggers:
+    """The loggers of a node in the simulator or in a test: none."""
+
+    def levels(self) -> dict[str, str]:
+        return {}
+
+    def set_level(self, name: str, level: str | None) -> None:
+        """Do nothing."""
+
+
 class File(Protocol):
     """One open file. Positions and sizes are in bytes. Every failure is a StorageError with the path.
 

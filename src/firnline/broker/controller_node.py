@@ -12,6 +12,9 @@ from typing import NamedTuple, Protocol
 from firnline.base.background import Background
 from firnline.base.effects import CancelTimer, Effect, Effects, SetTimer, Warn
 from firnline.base.errors import Bug, KafkaError, some_of
+from firnline.base.log_lines import cluster as lines
+from firnline.base.ports import Loggers, NoLoggers
+from firnline.broker.change_log.change_log import ChangeLog
 from firnline.broker.controller_port import (
     NOBODY_ACTIVE,
     ControllerPort,
@@ -26,7 +29,7 @@ from firnline.controller.rounds import Round
 from firnline.metadata.delta import ClusterDelta, QuorumObserver
 from firnline.metadata.features import CONTROLLER_REGISTRATION_SINCE, SUPPORTED
 from firnline.metadata.image import ClusterImage, ControllerImage, FeatureRange
-from firnline.metadata.partition_counts import is_last_standing, is_unclean
+from firnline.metadata.partition_counts import is_last_standing
 from firnline.metadata.quorum import MetadataQuorum, R, WriteCallback
 from firnline.metadata.result import ControllerResult
 
@@ -111,6 +114,7 @@ class ControllerNode:
         quorum, controller = parts.quorum, parts.controller
         self.sliced_tasks = Background("controller requests", is_round_robin=True)
         self.config = config
+        self.loggers: Loggers = NoLoggers()
         self.node_id: int = config.node_id
         self.cluster_id = cluster_id
         self.quorum = quorum
@@ -124,6 +128,12 @@ class ControllerNode:
         self._foreign_cluster_problem = parts.foreign_cluster_problem
         self._first_effects = parts.first_effects
         self._close_files = parts.close_files
+        self._change_log = ChangeLog(
+            self.node_id,
+            is_part=lambda: self._is_registered or quorum.is_active,
+            decides=lambda: quorum.is_active,
+            counts=lambda: quorum.partition_counts,
+        )
         self._is_registered = False
         self._leaves_until_ms: int | None = None
         self._is_closed = False
@@ -174,7 +184,14 @@ class ControllerNode:
     def became_active(self, now_ms: int) -> Effects:
         """This controller is active from now on."""
         self.controller.activate(now_ms)
-        effects: Effects = [self._fencing_timer(now_ms)]
+        effects: Effects = [
+            lines.BECAME_CONTROLLER(
+                node=self.node_id,
+                epoch=self.quorum.epoch,
+                metadata_offset=self.quorum.newest.offset,
+            ),
+            self._fencing_timer(now_ms),
+        ]
         if self.controller.is_sweeping:
             effects.append(self._sweeping_timer(now_ms))
         for each in self._rounds:
@@ -184,6 +201,10 @@ class ControllerNode:
         return effects
 
     def image_published(self, delta: ClusterDelta, image: ClusterImage, now_ms: int) -> Effects:
+        """`QuorumObserver` of a controller that runs alone: a change of the cluster is committed."""
+        return self._change_log.published(delta, now_ms) + self.on_image(delta, now_ms)
+
+    def on_image(self, delta: ClusterDelta, now_ms: int) -> Effects:
         """A changed config may allow an election that a partition waits for (I27)."""
         if not self.quorum.is_active:
             return []
@@ -197,7 +218,15 @@ class ControllerNode:
     def became_inactive(self, now_ms: int) -> Effects:
         """Another controller is active, or none."""
         self.controller.deactivate()
-        effects: Effects = [CancelTimer(key=_FENCING), CancelTimer(key=_SWEEPING)]
+        effects: Effects = [
+            lines.RESIGNED_CONTROLLER(
+                node=self.node_id,
+                epoch=self.quorum.epoch,
+                metadata_offset=self.image.offset,
+            ),
+            CancelTimer(key=_FENCING),
+            CancelTimer(key=_SWEEPING),
+        ]
         for each in self._rounds:
             effects += each.stop()
         return effects
@@ -322,10 +351,10 @@ def _ignored(outcome: object, now_ms: int) -> Effects:
 
 
 def _doubtful_elections(delta: ClusterDelta) -> Effects:
-    """Warn of leaders that may lack acknowledged records (rel-R5).
+    """Warn of leaders that may lack acknowledged records although they are in the ISR (rel-R5).
 
-    One line for each leader from outside the ISR, and one for each broker that leads again as the last
-    replica of the ISR.
+    One line for each broker that leads again as the last replica of the ISR. `ChangeLog` tells of unclean
+    elections.
     """
     effects: Effects = []
     alone: dict[int, list[str]] = {}
@@ -335,19 +364,12 @@ def _doubtful_elections(delta: ClusterDelta) -> Effects:
             before, after = known.get(number), topic.after.partitions[number]
             if before is None:
                 continue
-            if is_unclean(before, after):
-                line = (
-                    f"unclean election: broker {after.leader} leads {topic.after.name}-{number} in"
-                    f" epoch {after.leader_epoch} and was not in the ISR {list(before.isr)};"
-                    " records that it lacks are lost"
-                )
-                effects.append(Warn(line=line))
-            elif is_last_standing(before, after):
+            if is_last_standing(before, after):
                 alone.setdefault(after.leader, []).append(f"{topic.after.name}-{number}")
     for broker_id, names in alone.items():
         line = (
             f"last replica standing: broker {broker_id} leads {some_of(names)} again, alone in the"
             " ISR; if it lost data while it was away, acknowledged records are lost"
         )
-        effects.append(Warn(line=line))
+        effects.append(Warn(logger="firnline.controller", line=line))
     return effects

@@ -13,7 +13,15 @@ from functools import partial
 from firnline.base.effects import Effects, SetTimer, Warn
 from firnline.base.errors import RecordsTruncated, StorageError
 from firnline.base.ids import OFFSETS_TOPIC
+from firnline.base.log_lines.line import LogLine
+from firnline.base.log_lines.node import (
+    COORDINATOR_LOADED,
+    COORDINATOR_UNLOADED,
+    COORDINATORS_LOADED,
+    COORDINATORS_UNLOADED,
+)
 from firnline.base.units import KIB
+from firnline.broker.change_log.bundles import Bundles
 from firnline.coordinator.groups import GroupCoordinator
 from firnline.log.sparse_index import IndexDamaged
 from firnline.records.batch import LOG_OVERHEAD_BYTES, OFFSET_AND_LENGTH, parse_header
@@ -28,10 +36,11 @@ _AGAIN_MS = 10_000
 class Coordination:
     """Loads the partitions of `__consumer_offsets` that this broker leads into the coordinator."""
 
-    __slots__ = ("_epochs", "_groups", "failed")
+    __slots__ = ("_bundles", "_epochs", "_groups", "failed")
 
     def __init__(self, groups: GroupCoordinator) -> None:
         self._groups = groups
+        self._bundles = Bundles("coordinators")
         self._epochs: dict[int, int] = {}  # partition, loaded or loading -> our leader epoch
         # Partitions whose records could not be read: their groups have no coordinator.
         self.failed: dict[int, StorageError] = {}
@@ -59,7 +68,9 @@ class Coordination:
         def loaded(problem: StorageError | None, at_ms: int) -> Effects:
             before = self.failed.pop(index, None)
             if problem is None:
-                return []
+                return self._report(
+                    COORDINATOR_LOADED, COORDINATORS_LOADED, index, at_ms, epoch, now_ms
+                )
             self.failed[index] = problem
             again = partial(self._again, partition, epoch)
             effects: Effects = [
@@ -67,10 +78,27 @@ class Coordination:
             ]
             if str(before) != str(problem):
                 line = f"groups of {topic}-{index} have no coordinator: {problem}"
-                effects.append(Warn(line=line))
+                effects.append(Warn(logger="firnline.coordinator", line=line))
             return effects
 
         return self._groups.load_partition(index, batches_of(partition), loaded, now_ms)
+
+    def _report(
+        self,
+        line: LogLine,
+        total: LogLine,
+        index: int,
+        now_ms: int,
+        epoch: int,
+        began_ms: int | None = None,
+    ) -> Effects:
+        """Tell of one partition; a broker that fails over may hand over fifty at once."""
+        fields: dict[str, object] = {"topic": OFFSETS_TOPIC, "partition": index}
+        if began_ms is not None:
+            fields["took_ms"] = now_ms - began_ms
+        fields["leader_epoch"] = epoch
+        name = f"{OFFSETS_TOPIC}-{index}"
+        return self._bundles.add(line, fields, total=total, shared={}, name=name, now_ms=now_ms)
 
     def _again(self, partition: Partition, epoch: int, now_ms: int) -> Effects:
         """Try again: the failure may have been temporary, and no other broker can load the partition."""
@@ -84,9 +112,12 @@ class Coordination:
         topic, index = partition.topic_partition
         if topic != OFFSETS_TOPIC:
             return []
-        self._epochs.pop(index, None)
+        epoch = self._epochs.pop(index, None)
         self.failed.pop(index, None)
-        return self._groups.unload_partition(index, now_ms)
+        lines: Effects = []
+        if epoch is not None:
+            lines = self._report(COORDINATOR_UNLOADED, COORDINATORS_UNLOADED, index, now_ms, epoch)
+        return lines + self._groups.unload_partition(index, now_ms)
 
 
 def batches_of(partition: Partition) -> Iterator[bytes]:

@@ -498,7 +498,12 @@ class Hosting:
             if problem.is_passing:
                 self.failed[key] = _Unserved(name, problem)
                 return [self._timer(now_ms)]
-            return [Warn(line=f"{name} is not deleted before the next start: {problem}")]
+            return [
+                Warn(
+                    logger="firnline.broker",
+                    line=f"{name} is not deleted before the next start: {problem}",
+                )
+            ]
 
     def _timer(self, now_ms: int) -> SetTimer:
         return SetTimer(key=_AGAIN, at_ms=now_ms + _AGAIN_MS, then=self._again)
@@ -521,7 +526,7 @@ class Hosting:
         before, self.failed[key] = self.failed.get(key), _Unserved(name, problem)
         effects: Effects = []
         if before is None or str(before.problem) != str(problem):
-            effects.append(Warn(line=f"{name} is not served: {problem}"))
+            effects.append(Warn(logger="firnline.broker", line=f"{name} is not served: {problem}"))
         if is_lost and not problem.is_passing:
             effects += self._observer.partition_lost(key, now_ms)
         return effects
@@ -584,7 +589,12 @@ class Hosting:
         overrides = self._image.topic_config_overrides(topic)
         was_tiered = partition.log.config.remote_storage_enable
         if not was_tiered and disabled.needs_disabled_tier(self._config, topic, overrides):
-            effects.append(Warn(line=disabled.tiered_meanwhile(str(partition.topic_partition))))
+            effects.append(
+                Warn(
+                    logger="firnline.broker",
+                    line=disabled.tiered_meanwhile(str(partition.topic_partition)),
+                )
+            )
         partition.log.config = config
         return effects + self._observer.partition_configured(partition, now_ms)
 
@@ -645,7 +655,10 @@ class Hosting:
                 self.failed[key] = _Unserved(name, problem)
                 return [self._timer(now_ms)]
             line = f"{name} is not deleted before the next start: {problem}"
-            return [Warn(line=line), *self._observer.disk_failed(problem, now_ms)]
+            return [
+                Warn(logger="firnline.broker", line=line),
+                *self._observer.disk_failed(problem, now_ms),
+            ]
 
     def _retire(self, partition: Partition, now_ms: int) -> Effects:
         was_leader = partition.is_leader

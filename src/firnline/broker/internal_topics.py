@@ -71,7 +71,8 @@ class InternalTopics:
             self._last_warning[name] = str(error)
             return [
                 Warn(
-                    line=f"{name} could not be created; the next request that needs it tries again: {error}"
+                    logger="firnline.broker",
+                    line=f"{name} could not be created; the next request that needs it tries again: {error}",
                 )
             ]
         return []

@@ -306,7 +306,9 @@ class Lifecycle:
         if self._superseded_ms is not None and now_ms - self._superseded_ms < _SUPERSEDED_EVERY_MS:
             return []
         self._superseded_ms = now_ms
-        return [Warn(line=_SUPERSEDED.format(self._registration.broker_id))]
+        return [
+            Warn(logger="firnline.broker", line=_SUPERSEDED.format(self._registration.broker_id))
+        ]
 
     @property
     def _is_superseded(self) -> bool:
@@ -333,8 +335,18 @@ class Lifecycle:
             return []
         self._warned_of = problem.code
         if problem.code is Code.NETWORK_EXCEPTION:
-            return [Warn(line=f"the active controller does not answer: {problem.why}")]
-        return [Warn(line=f"the controller does not unfence this broker: {problem}")]
+            return [
+                Warn(
+                    logger="firnline.broker",
+                    line=f"the active controller does not answer: {problem.why}",
+                )
+            ]
+        return [
+            Warn(
+                logger="firnline.broker",
+                line=f"the controller does not unfence this broker: {problem}",
+            )
+        ]
 
     # ------------------------------------------------------------------------ failed directories
 
@@ -399,7 +411,9 @@ class StorageFailures:
         """The files of a hosted partition have failed; a damaged replica takes no other with it."""
         if partition.is_damaged and self._storage.leave_out(partition.log):
             name = partition.topic_partition
-            warning = Warn(line=f"{name} is not served: {partition.failed_by}")
+            warning = Warn(
+                logger="firnline.broker", line=f"{name} is not served: {partition.failed_by}"
+            )
             lost = self._lose((partition.topic_id, name.partition), now_ms)
             return [warning, *partition.release_all(now_ms), *lost]
         before = self._storage.failed_directories

@@ -15,7 +15,9 @@ from firnline.base.background import Background
 from firnline.base.effects import Append, Effect, Effects, EnsureTopic, SetTimer, Warn
 from firnline.base.errors import Bug, KafkaError
 from firnline.base.ids import OFFSETS_TOPIC, REMOTE_LOG_METADATA_TOPIC, Uuid
-from firnline.base.ports import Rng
+from firnline.base.ports import Loggers, NoLoggers, Rng
+from firnline.broker.change_log.change_log import ChangeLog
+from firnline.broker.change_log.recovered import recovered
 from firnline.broker.controller_node import ControllerNode, NodeOwner
 from firnline.broker.controller_port import ControllerPort
 from firnline.broker.fetch import Fetching
@@ -40,7 +42,8 @@ from firnline.metadata.quorum import R, WriteCallback
 from firnline.metadata.result import ControllerResult
 from firnline.replica.compacting import Compacting
 from firnline.replica.hosted import ByName, HostedPartitions
-from firnline.replica.partition import ACKS_ALL
+from firnline.replica.isr import lag_text
+from firnline.replica.partition import ACKS_ALL, Partition
 from firnline.replica.replication import Replication
 
 if TYPE_CHECKING:
@@ -109,6 +112,7 @@ class BrokerNode:
         self.parts = parts = make_parts(self)
         self.sliced_tasks = Background("requests", is_round_robin=True)
         self.config = parts.config
+        self.loggers: Loggers = NoLoggers()
         self.rng = parts.rng
         self.node_id: int = parts.config.node_id
         self.cluster_id = parts.cluster_id
@@ -125,6 +129,14 @@ class BrokerNode:
         self.internal_topics = parts.internal_topics
         self.storage = parts.storage
         self.lifecycle = parts.lifecycle
+        self._change_log = ChangeLog(
+            self.node_id,
+            is_part=lambda: self.lifecycle.is_registered or self.quorum.is_active,
+            decides=lambda: self.quorum.is_active,
+            counts=lambda: self.quorum.partition_counts,
+            lag_of=self._lag_of,
+            is_registered=lambda: self.lifecycle.is_registered,
+        )
 
     # ----------------------------------------------------------------------------- what handlers use
 
@@ -208,7 +220,8 @@ class BrokerNode:
 
         def all_are_open(at_ms: int) -> Effects:
             # With the present image: a topic may have been deleted while the logs were opened.
-            return self.storage.rename_strays(
+            lines = recovered(each.log for each in self.partitions.values())
+            return lines + self.storage.rename_strays(
                 lambda found: found in self.image.topics_by_id, self._has_replica_here, at_ms
             )
 
@@ -240,7 +253,7 @@ class BrokerNode:
             effects += self.parts.tier_adapter.tier.start(now_ms)
             is_cluster = self.config.has_other_controllers or len(self.image.brokers) > 1
             if is_cluster and self.config.shares_broker_listener:
-                effects.append(Warn(line=_FORGEABLE))
+                effects.append(Warn(logger="firnline.tiered", line=_FORGEABLE))
         return effects
 
     def shutdown(self, now_ms: int) -> Effects:
@@ -326,10 +339,12 @@ class BrokerNode:
 
     def image_published(self, delta: ClusterDelta, image: ClusterImage, now_ms: int) -> Effects:
         """`QuorumObserver`: a change of the cluster is committed. The controller applies it first."""
-        if self.controller_node is None:
-            return self._on_metadata(delta, image, now_ms)
-        effects = self.controller_node.image_published(delta, image, now_ms)
-        return effects + self._on_metadata(delta, image, now_ms)
+        effects: Effects = []
+        if self.controller_node is not None:
+            effects += self.controller_node.on_image(delta, now_ms)
+        effects += self._on_metadata(delta, image, now_ms)
+        # Whether this node tells it depends on the change itself, which may be its registration.
+        return self._change_log.published(delta, now_ms) + effects
 
     def _on_metadata(self, delta: ClusterDelta, image: ClusterImage, now_ms: int) -> Effects:
         if not self.lifecycle.is_registered:
@@ -347,6 +362,14 @@ class BrokerNode:
                 then = partial(self.parts.tier_adapter.on_topics, delta)
                 effects += self.parts.hosting.when_applied(then, now_ms)
         return effects
+
+    def _lag_of(self, topic: str, index: int, broker_id: int, now_ms: int) -> str | None:
+        """How a follower of a partition that this node leads fell behind."""
+        partition = self.hosted.find(topic, index)
+        if not isinstance(partition, Partition) or broker_id not in partition.followers:
+            return None
+        lag_max_ms = self.config.replica_lag_time_max_ms
+        return lag_text(partition.followers[broker_id], lag_max_ms=lag_max_ms, now_ms=now_ms)
 
     def _apply_dynamic_configs(self, now_ms: int) -> Effects:
         """Use the dynamic configs of this broker that concern no log: hosting looks up those that do."""

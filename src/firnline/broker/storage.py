@@ -427,7 +427,7 @@ class Storage:
         why = "a log directory failed and is out of use"
         problem = StorageError(why, path=directory.path, **cause)
         self._offline[directory.path] = problem
-        effects: Effects = [Warn(line=str(problem))]
+        effects: Effects = [Warn(logger="firnline.broker", line=str(problem))]
         for other in hosted:
             if directory.logs.get(other.topic_partition) is other.log:
                 other.go_offline()

@@ -12,7 +12,8 @@ from firnline.cli.dev_cluster import DIFFERENT as DIFFERENT_WITH_NODES
 from firnline.cli.dev_cluster import NODES_MAX, run_cluster
 from firnline.cli.dev_data import DevData, choose, homes, refuse_foreign, refuse_lost_half, remove
 from firnline.cli.server import (
-    LOG_LEVELS,
+    LEVEL_OPTION_HELP,
+    checked_levels,
     log_to_stderr,
     say_what_has_no_meaning,
     with_absolute_paths,
@@ -117,8 +118,8 @@ With --nodes 3 also, and as many replicas for the tier's topic:
 )  # fmt: skip
 @click.option("-X", "overrides", multiple=True, metavar="KEY=VALUE", help="Set a broker's key.")
 @click.option(
-    "--log-level", type=click.Choice(LOG_LEVELS),
-    help="Default: warning; info for nodes with a log file.",
+    "--log-level", callback=checked_levels, metavar="LEVEL",
+    help=f"{LEVEL_OPTION_HELP} Default: warning; info for nodes with a log file.",
 )  # fmt: skip
 def command(
     port: int,
@@ -163,7 +164,7 @@ def _run_in(
     if homes(path):
         raise ConfigError(f"{path} holds a cluster: start it with --nodes {len(homes(path))}")
     config = with_absolute_paths(dev_config(port, str(path), tier, stated))
-    log_to_stderr(log_level or "warning", config.redact)
+    log_to_stderr(log_level or "warning", config.redact, config.firnline_log_format)
     say_what_has_no_meaning(config)
     with without_secrets(config):
         return _run(config, str(path), tier)

@@ -20,11 +20,26 @@ from firnline.config.load import (
     shown_settings,
     without_meaning,
 )
+from firnline.runtime.logs.formats import FORMATS, TEXT, formatter_of
+from firnline.runtime.logs.handler import BackgroundHandler
+from firnline.runtime.logs.levels import apply_levels, parse_levels
 from firnline.server.config_sources import load_settings
 
 log = logging.getLogger("firnline")
 
-LOG_LEVELS = ["debug", "info", "warning", "error"]
+LEVEL_OPTION_HELP = (
+    "debug, info, warning or error; also of one logger, as in info,firnline.tiered=debug."
+)
+
+
+def checked_levels(context: click.Context, option: click.Parameter, text: str | None) -> str | None:
+    """Refuse what is no level, before anything is done. The value stays a text, to be passed on."""
+    try:
+        parse_levels("info" if text is None else text)
+    except ConfigError as problem:
+        why = str(problem).removeprefix("--log-level: ")
+        raise click.BadParameter(why, context, option) from None
+    return text
 
 
 @click.command()
@@ -39,8 +54,19 @@ LOG_LEVELS = ["debug", "info", "warning", "error"]
     metavar="KEY=VALUE",
     help="Set a key; this overrides everything else.",
 )
-@click.option("--log-level", type=click.Choice(LOG_LEVELS), default="info", show_default=True)
-def command(path: Path, overrides: tuple[str, ...], log_level: str) -> None:
+@click.option(
+    "--log-level",
+    callback=checked_levels,
+    metavar="LEVEL",
+    default="info",
+    show_default=True,
+    help=LEVEL_OPTION_HELP,
+)
+@click.option(
+    "--log-format", type=click.Choice(FORMATS),
+    help="One JSON object a line, or text; firnline.log.format sets it, too.",
+)  # fmt: skip
+def command(path: Path, overrides: tuple[str, ...], log_level: str, log_format: str | None) -> None:
     """Start a node from a server.properties file.
 
     Environment variables override the file (FIRNLINE_LOG_RETENTION_MS for log.retention.ms), and each -X
@@ -48,7 +74,7 @@ def command(path: Path, overrides: tuple[str, ...], log_level: str) -> None:
     """
     stated = read_file(path) | read_environment(os.environ) | read_overrides(overrides)
     config = with_absolute_paths(load_settings(stated))
-    log_to_stderr(log_level, config.redact)
+    log_to_stderr(log_level, config.redact, log_format or config.firnline_log_format)
     say_what_has_no_meaning(config)
     with without_secrets(config):
         from firnline.server.main import (
@@ -77,25 +103,21 @@ def with_absolute_paths(config: BrokerConfig) -> BrokerConfig:
     )
 
 
-class _RedactingFormatter(logging.Formatter):
-    """Formats a record with its traceback, then replaces secrets."""
+def log_to_stderr(level: str, redact: Callable[[str], str] = str, form: str = TEXT) -> None:
+    """Send log lines to stderr; each begins with the time. A reader that stops delays nobody.
 
-    def __init__(self, redact: Callable[[str], str]) -> None:
-        super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
-        self._redact = redact
-
-    def format(self, record: logging.LogRecord) -> str:
-        return self._redact(super().format(record))
-
-
-def log_to_stderr(level: str, redact: Callable[[str], str] = str) -> None:
-    """Send log lines to stderr; each begins with the time.
-
+    level   as in `--log-level`
     redact  replaces secrets in each line
+    form    text or json
     """
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_RedactingFormatter(redact))
-    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    handler: logging.Handler
+    try:
+        handler = BackgroundHandler(sys.stderr.fileno())
+    except (AttributeError, OSError, ValueError):  # a test has put something else there
+        handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(formatter_of(form, redact))
+    logging.basicConfig(handlers=[handler], force=True)
+    apply_levels(parse_levels(level))
 
 
 @contextmanager

@@ -44,6 +44,16 @@ class BrokerConfig(NetworkKeys, LogKeys, ReplicaKeys, GroupKeys, QuorumKeys, Tie
         importance="HIGH",
         source="rel-P1",
     )
+    firnline_log_format: str = key(
+        "STRING",
+        "text",
+        "How the node's own log is written to stderr: `text`, lines with `key=value`, or `json`, one object a"
+        " line with ts, level, logger, message and fields (docs/reference/logs.md). --log-format"
+        " overrides it.",
+        valid="[text, json]",
+        importance="LOW",
+        source="docs/reference/logs.md",
+    )
     firnline_local_retention_check_interval_ms: int = key(
         "LONG",
         0,

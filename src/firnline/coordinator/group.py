@@ -10,18 +10,21 @@ from functools import partial
 
 from firnline.base.effects import CancelTimer, Effects, SetTimer
 from firnline.base.errors import Code
+from firnline.base.log_lines.node import GROUP_EMPTY
 from firnline.base.units import INT32_MAX
 from firnline.coordinator.for_each_member import Later, answer_sync, for_each
 from firnline.coordinator.group_members import GroupMembers
 from firnline.coordinator.group_state import (
     COMMIT_ANSWER,
     HEARTBEAT_ANSWER,
+    SYNC_ANSWER,
     Cause,
     GroupState,
     may_rebalance,
     next_state,
 )
 from firnline.coordinator.membership import (
+    NO_CAUSE,
     UNKNOWN_MEMBER,
     DescribedGroup,
     JoinAnswer,
@@ -36,6 +39,8 @@ from firnline.coordinator.membership import (
     SyncResult,
     member_of,
     new_member_id,
+    rebalance_began,
+    rebalance_ended,
 )
 from firnline.coordinator.policy import NEW_MEMBER_JOIN_TIMEOUT_MS, GroupPolicy
 
@@ -94,6 +99,7 @@ class Group:
         self.unsynced: dict[str, None] = {}
         self._is_first_rebalance = False  # this join phase began in an empty group (KIP-134)
         self._came_in_delay = False  # a member joined during that delay, so it is prolonged
+        self._cause, self._began_ms = NO_CAUSE, 0  # of the next rebalance; when the last one began
         self._generation_in_writing = -1  # whose assignment is being written; -1: none
         self._changes_before = 0  # `members.changes` when the generation began (I5)
         self._policy = policy
@@ -193,6 +199,7 @@ class Group:
                 code = self.members.check_identity(member_id, who.instance_id)
             left.append(LeaveResult(who, code))
             if code is Code.NONE:
+                self._cause = ("member left", self.members.by_id.get(member_id))
                 effects += self._remove(member_id, Code.UNKNOWN_MEMBER_ID)
         return left, effects + self._after_removal(before, now_ms)
 
@@ -220,15 +227,9 @@ class Group:
 
     def describe(self) -> DescribedGroup:
         """Return the group for DescribeGroups; with subscriptions and assignments only when Stable."""
-        stable = self.state is STABLE
-        return DescribedGroup(
-            code=Code.NONE,
-            group_id=self.group_id,
-            state=self.state.value,
-            protocol_type=self.protocol_type or "",
-            protocol_data=(self.protocol_name or "") if stable else "",
-            members=self.members.described(self.protocol_name, is_stable=stable),
-        )
+        kind, name, state = self.protocol_type, self.protocol_name, self.state
+        is_stable = state is STABLE
+        return self.members.describe(self.group_id, state.value, kind, name, is_stable=is_stable)
 
     @property
     def is_deserted(self) -> bool:
@@ -267,6 +268,7 @@ class Group:
     def shrink(self, now_ms: int) -> Effects:
         """Begin a rebalance if a loaded group is larger than group.max.size."""
         too_large = len(self.members.by_id) > self._policy.max_size
+        self._cause = ("the group is larger than group.max.size", None)
         return self._rebalance(now_ms) if too_large else []
 
     def close(self, now_ms: int) -> Effects:
@@ -320,6 +322,7 @@ class Group:
             self._came_in_delay = True
         self.members.add(member)
         self.members.await_join(member, answer)
+        self._cause = ("member joined", member)
         # A member cannot heartbeat before it knows its id, and we do not see its connection close.
         session = self._expect_heartbeat(member, now_ms, NEW_MEMBER_JOIN_TIMEOUT_MS)
         return [session, *self._rebalance_or_settle(member, now_ms)]
@@ -339,6 +342,8 @@ class Group:
             # The response was lost, or nothing changed: answer with the running generation again.
             # A leader that joins a stable group wants a rebalance, whatever its subscription.
             return [answer(self._joined(member))]
+        is_same = member.protocols == request.protocols
+        self._cause = ("member joined again" if is_same else "subscription changed", member)
         effects = self._update(member, request, answer)
         return effects + self._rebalance_or_settle(member, now_ms)
 
@@ -370,6 +375,7 @@ class Group:
             leader = self.members.leader if skips else old_leader
             return effects + self._write_replaced(new, leader, skips, now_ms)
         # The leader may have assigned partitions to the old id already, so only a new generation is safe.
+        self._cause = ("static member came back", new)
         return effects + self._rebalance_or_settle(new, now_ms)
 
     def _write_replaced(
@@ -403,17 +409,7 @@ class Group:
         session = self._expect_heartbeat(member, now_ms)
         if code is not Code.NONE:
             return [session, *self.members.answer_join(member, JoinResult(code=code))]
-        is_leader = member.member_id == self.members.leader
-        result = JoinResult(
-            code=Code.NONE,
-            member_id=member.member_id,
-            generation_id=self.generation,
-            protocol_type=self.protocol_type,
-            protocol_name=self.protocol_name,
-            leader=shown_leader or UNKNOWN_MEMBER,
-            skip_assignment=skips and is_leader,
-            members=self.members.seen_by_leader(self.protocol_name) if skips and is_leader else (),
-        )
+        result = self._joined(member, shown_leader, skips=skips)
         return [session, *self.members.answer_join(member, result)]
 
     def _fence(self, old: Member) -> Effects:
@@ -444,6 +440,9 @@ class Group:
             effects += self._answer_all_syncs(Code.REBALANCE_IN_PROGRESS, now_ms)
         self._is_first_rebalance = self.state is EMPTY
         self._enter(Cause.MEMBERS_CHANGED, now_ms)
+        self._began_ms = now_ms
+        cause, self._cause = self._cause, NO_CAUSE
+        effects.append(rebalance_began(self.group_id, self.generation, self.members.count, cause))
         if self._is_first_rebalance:
             # KIP-134: the first join of a new group waits a little for other members.
             delay = self._policy.initial_rebalance_delay_ms
@@ -473,11 +472,8 @@ class Group:
         return SetTimer(
             key=self._key("join"),
             at_ms=now_ms + max(self.members.rebalance_timeout_ms, at_least_ms),
-            then=self._on_join_timeout,
+            then=partial(self._end_join_phase_of, self.generation),
         )
-
-    def _on_join_timeout(self, now_ms: int) -> Effects:
-        return self._end_join_phase(now_ms) if self.state is PREPARING else []
 
     def _end_join_phase_if_all_joined(self, now_ms: int) -> Effects:
         # The first rebalance of a group always takes the whole delay.
@@ -500,6 +496,7 @@ class Group:
         if not self.members.by_id:
             self.protocol_name = None
             self._enter(Cause.DESERTED, now_ms)
+            effects.append(GROUP_EMPTY(group=self.group_id, generation=self.generation))
             return effects + self._persist(self, {}, lambda code, now: [], now_ms)
         self.protocol_name = self.members.choose_protocol()
         self._enter(Cause.ALL_JOINED, now_ms)
@@ -560,15 +557,9 @@ class Group:
             return refusal
         if request.generation_id != self.generation:
             return Code.ILLEGAL_GENERATION
-        for said, known in (
-            (request.protocol_type, self.protocol_type),
-            (request.protocol_name, self.protocol_name),
-        ):
-            if said is not None and said != known:
-                return Code.INCONSISTENT_GROUP_PROTOCOL
-        if self.state is PREPARING:
-            return Code.REBALANCE_IN_PROGRESS
-        return Code.UNKNOWN_MEMBER_ID if self.state is EMPTY else Code.NONE
+        if request.names_another(self.protocol_type, self.protocol_name):
+            return Code.INCONSISTENT_GROUP_PROTOCOL
+        return SYNC_ANSWER[self.state]
 
     def _mark_synced(self, member: Member) -> Effects:
         self.unsynced.pop(member.member_id, None)
@@ -586,12 +577,15 @@ class Group:
         if not self._is_completing(generation):
             return []  # another rebalance has begun, and the syncs are answered
         if code is not Code.NONE:
+            self._cause = ("the assignment was not written", None)
             return [*self._answer_all_syncs(code, now_ms), *self._rebalance(now_ms)]
         assert self.members.changes == self._changes_before, "members and leader stayed (I5)"
         for member_id, part in parts.items():
             self.members.assign(self.members.by_id[member_id], part)
         self._enter(Cause.ASSIGNED, now_ms)
-        return self._answer_all_syncs(Code.NONE, now_ms)
+        took_ms, size, name = now_ms - self._began_ms, self.members.count, self.protocol_name
+        ended = rebalance_ended(self.group_id, self.generation, size, name, took_ms)
+        return [ended, *self._answer_all_syncs(Code.NONE, now_ms)]
 
     def _answer_all_syncs(self, code: Code, now_ms: int) -> Effects:
         notify = partial(self._answer_sync_of, self.generation, code)
@@ -612,6 +606,7 @@ class Group:
         if is_over or self.state not in (COMPLETING, STABLE):
             return []
         absent = [self.members.by_id[member_id] for member_id in self.unsynced]
+        self._cause = ("member did not sync", absent[0])
         # Before anything else: members do not change in CompletingRebalance (I5).
         effects = self._rebalance(now_ms)
         then = partial(self._await_joins_of, generation)
@@ -643,6 +638,7 @@ class Group:
         if member is None and member_id not in self.members.pending:
             return []
         before = len(self.members.by_id)
+        self._cause = ("session expired", member)
         effects = self._remove(member_id, Code.UNKNOWN_MEMBER_ID)
         return effects + self._after_removal(before, now_ms)
 
@@ -668,16 +664,21 @@ class Group:
 
     # ----------------------------------------------------------------------------------- answers
 
-    def _joined(self, member: Member) -> JoinResult:
+    def _joined(
+        self, member: Member, shown_leader: str | None = None, *, skips: bool | None = None
+    ) -> JoinResult:
+        """`skips`: of a static member that came back, whether it does without an assignment."""
         is_leader = member.member_id == self.members.leader
+        sees_all = is_leader and skips is not False
         return JoinResult(
             code=Code.NONE,
             member_id=member.member_id,
             generation_id=self.generation,
             protocol_type=self.protocol_type,
             protocol_name=self.protocol_name,
-            leader=self.members.leader or UNKNOWN_MEMBER,
-            members=self.members.seen_by_leader(self.protocol_name) if is_leader else (),
+            leader=shown_leader or self.members.leader or UNKNOWN_MEMBER,
+            skip_assignment=is_leader and skips is True,
+            members=self.members.seen_by_leader(self.protocol_name) if sees_all else (),
         )
 
     def _synced(self, member: Member) -> SyncResult:

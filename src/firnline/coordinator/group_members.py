@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from firnline.base.effects import Effects
 from firnline.base.errors import Code
 from firnline.coordinator.membership import (
+    DescribedGroup,
     DescribedMember,
     Ends,
     JoinAnswer,
@@ -240,6 +241,23 @@ class GroupMembers:
                 m.assignment if is_stable else b"",
             )
             for m in self.by_id.values()
+        )
+
+    @property
+    def count(self) -> int:
+        return len(self.by_id)
+
+    def describe(
+        self, group_id: str, state: str, kind: str | None, protocol: str | None, *, is_stable: bool
+    ) -> DescribedGroup:
+        """Return the group for DescribeGroups; `kind` is its protocol type."""
+        return DescribedGroup(
+            code=Code.NONE,
+            group_id=group_id,
+            state=state,
+            protocol_type=kind or "",
+            protocol_data=(protocol or "") if is_stable else "",
+            members=self.described(protocol, is_stable=is_stable),
         )
 
     def _note(self, member: Member) -> None:

@@ -59,6 +59,13 @@ COMMIT_ANSWER: dict[GroupState, Code] = {
     S: Code.NONE,
     D: Code.COORDINATOR_NOT_AVAILABLE,
 }
+SYNC_ANSWER: dict[GroupState, Code] = {
+    E: Code.UNKNOWN_MEMBER_ID,
+    P: Code.REBALANCE_IN_PROGRESS,
+    C: Code.NONE,
+    S: Code.NONE,
+    D: Code.COORDINATOR_NOT_AVAILABLE,
+}
 
 
 def next_state(state: GroupState, cause: Cause) -> GroupState:

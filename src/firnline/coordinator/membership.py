@@ -12,6 +12,8 @@ from firnline.base.effects import Effect, Effects, Warn
 from firnline.base.errors import Code
 from firnline.base.event import event
 from firnline.base.limits import STRING_BYTES_MAX
+from firnline.base.log_lines.line import Log
+from firnline.base.log_lines.node import REBALANCE_BEGAN, REBALANCE_ENDED
 from firnline.base.owners import Owners
 
 NO_GENERATION = -1
@@ -86,6 +88,11 @@ class SyncRequest:
     protocol_name: str | None
     assignments: dict[str, bytes]
     assigned_bytes: int
+
+    def names_another(self, protocol_type: str | None, protocol_name: str | None) -> bool:
+        """Whether it names a protocol, and not this one."""
+        named = (self.protocol_type, protocol_type), (self.protocol_name, protocol_name)
+        return any(said is not None and said != known for said, known in named)
 
 
 @event
@@ -252,7 +259,12 @@ class MemberCounts:
         if self._said_ms is not None and now_ms - self._said_ms < _WARN_EVERY_MS:
             return []
         count, self._unsaid, self._said_ms = self._unsaid, 0, now_ms
-        return [Warn(line=f"{count} {what}. Find out which client there keeps joining groups")]
+        return [
+            Warn(
+                logger="firnline.coordinator",
+                line=f"{count} {what}. Find out which client there keeps joining groups",
+            )
+        ]
 
 
 class Member:
@@ -339,6 +351,34 @@ def member_of(member_id: str, request: JoinRequest) -> Member:
         session_timeout_ms=request.session_timeout_ms,
         rebalance_timeout_ms=request.rebalance_timeout_ms,
         protocols=request.protocols,
+    )
+
+
+# Why a rebalance begins, and the member that is the reason, if one is.
+RebalanceCause = tuple[str, Member | None]
+NO_CAUSE: RebalanceCause = ("", None)
+
+
+def rebalance_began(group_id: str, generation: int, members: int, cause: RebalanceCause) -> Log:
+    """Return the line for a rebalance; `generation` and `members` are those of the group before it."""
+    reason, member = cause
+    return REBALANCE_BEGAN(
+        group=group_id,
+        reason=reason,
+        member=None if member is None else member.member_id,
+        client_id=None if member is None else member.client_id,
+        host=None if member is None else member.client_host,
+        members=members,
+        generation=generation,
+    )
+
+
+def rebalance_ended(
+    group_id: str, generation: int, members: int, protocol: str | None, took_ms: int
+) -> Log:
+    """Return the line for a rebalance whose assignment is committed."""
+    return REBALANCE_ENDED(
+        group=group_id, generation=generation, members=members, protocol=protocol, took_ms=took_ms
     )
 
 

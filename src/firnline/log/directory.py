@@ -424,7 +424,8 @@ class LogDirectory:
         refusal, reported = self._refusal, self._reported
         self._refusal, self._reported = None, None if refusal is None else str(refusal)
         is_news = refusal is not None and self._reported != reported
-        return [Warn(line=f"a checkpoint is tried again later: {refusal}")] if is_news else []
+        line = f"a checkpoint is tried again later: {refusal}"
+        return [Warn(logger="firnline.log", line=line)] if is_news else []
 
     def _place(self, name: str, writes: int, offsets: dict[TopicPartition, int]) -> bool:
         """`_take_name`; a disk that refuses is asked again, as it is where the file could not be written."""

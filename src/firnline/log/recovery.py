@@ -582,9 +582,14 @@ def recovery_warnings(log: Log) -> Effects:
         return []
     if found.given_up_to != NO_OFFSET:
         start = f"{log.topic_partition} begins empty at offset {log.log_end_offset}, its log start"
-        return [Warn(line=f"{start}: all that its files held ends at {found.given_up_to}")]
+        return [
+            Warn(
+                logger="firnline.log",
+                line=f"{start}: all that its files held ends at {found.given_up_to}",
+            )
+        ]
     if not (found.bytes_cut or found.segments_dropped):
         return []
     lost = f"{found.bytes_cut} bytes and {found.segments_dropped} segments behind it"
     where = f"{log.topic_partition} ends at offset {log.log_end_offset}"
-    return [Warn(line=f"{where}: {lost} were not whole, and cut off")]
+    return [Warn(logger="firnline.log", line=f"{where}: {lost} were not whole, and cut off")]

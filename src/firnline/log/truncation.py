@@ -20,6 +20,8 @@ from typing import Protocol
 from firnline.base.effects import Effects, SetTimer, Submit
 from firnline.base.errors import KafkaError, RecordsTruncated, StorageError
 from firnline.base.ids import NO_OFFSET
+from firnline.base.log_lines.line import Log
+from firnline.base.log_lines.node import LOG_BEGUN_ANEW, LOG_TRUNCATED
 from firnline.base.ports import Fs
 from firnline.formats.leader_epoch_checkpoint import Epochs
 from firnline.formats.producer_snapshot import SnapshotEntry
@@ -95,6 +97,7 @@ class Truncation:
 
     def __init__(self, log: TruncatedLog, ledger: SyncLedger, cut: Cut) -> None:
         self.is_begun = False  # step 2 has begun: the state in memory has changed
+        self._was_offset = NO_OFFSET
         self._log = log
         self._ledger = ledger
         self._cut = cut
@@ -133,6 +136,7 @@ class Truncation:
         self._then = then
         self._when_begun = when_begun or _not_asked
         self._log.truncation = self
+        self._was_offset = self._log.log_end_offset
         self._vouch_for_less()
         keep = self._log.keep_lowered
         return self._lowered(None, now_ms) if keep is None else keep(self._lowered, now_ms)
@@ -211,15 +215,30 @@ class Truncation:
     def _end(self, now_ms: int) -> Effects:
         return self._over(None, now_ms)
 
+    def _report(self, problem: Exception | None) -> Effects:
+        line = None if problem is not None else _line(self._log, self._was_offset)
+        return [] if line is None else [line]
+
     def _over(self, problem: Exception | None, now_ms: int) -> Effects:
         if problem is not None and not isinstance(problem, StorageError):
             raise problem
         self._log.truncation = None
         self._log.is_half_cut = problem is not None and self.is_begun
-        effects = self._then(problem, now_ms)
+        effects = self._report(problem) + self._then(problem, now_ms)
         for then in self._waiters:
             effects += then(now_ms)
         return effects
+
+
+def _line(log: TruncatedLog, was_offset: int) -> Log | None:
+    """Return what to tell of a truncation that has ended; None if nothing is gone."""
+    name, end_offset = log.path.rpartition("/")[2], log.log_end_offset
+    if end_offset < was_offset:
+        gone = was_offset - end_offset
+        return LOG_TRUNCATED(log=name, from_offset=was_offset, to_offset=end_offset, records=gone)
+    if end_offset > was_offset:
+        return LOG_BEGUN_ANEW(log=name, was_offset=was_offset, at_offset=end_offset)
+    return None
 
 
 def _may_come(result: Exception | None) -> bool:

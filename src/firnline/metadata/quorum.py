@@ -315,7 +315,7 @@ class MetadataQuorum:
         line = (
             f"node {replica_id} cannot load the snapshot {name} of the metadata: taking another one"
         )
-        warning = Warn(line=f"{line}. Look at the disks of both nodes")
+        warning = Warn(logger="firnline.metadata", line=f"{line}. Look at the disks of both nodes")
         return [warning, *self.snapshotter.take(lambda outcome, at_ms: [], now_ms)]
 
     def on_committed(self, end_offset: int, now_ms: int) -> Effects:
@@ -462,7 +462,7 @@ class MetadataQuorum:
             line = (
                 f"loaded the snapshot {snapshot_name(loaded_id)} of the metadata: {count} records"
             )
-            return [Note(line=f"{line}, {at_ms - began_ms} ms")]
+            return [Note(logger="firnline.metadata", line=f"{line}, {at_ms - began_ms} ms")]
 
         return [SetTimer(key=_LOADED_TIMER, at_ms=now_ms, then=loaded)]
 

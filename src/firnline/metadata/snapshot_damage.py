@@ -81,9 +81,10 @@ def damage_warnings(directory: str, damaged: Mapping[OffsetAndEpoch, KafkaError]
     """Warn the operator of damage that the start found."""
     return [
         Warn(
+            logger="firnline.metadata",
             line=f"{directory}/{snapshot_name(snapshot_id)} is damaged: {problem}. It was set aside as"
             f" {snapshot_name(snapshot_id)}{DAMAGED}; an older snapshot and the log replace it, or the"
-            " leader's snapshot does. Look at the disk"
+            " leader's snapshot does. Look at the disk",
         )
         for snapshot_id, problem in damaged.items()
     ]

@@ -184,7 +184,12 @@ class SnapshotStore:
         deleted: list[str] = []
         notes: Effects = []
         for snapshot_id, path in gone:
-            notes.append(Note(line=_RETIRED.format(snapshot_name(snapshot_id), log_start_offset)))
+            notes.append(
+                Note(
+                    logger="firnline.metadata",
+                    line=_RETIRED.format(snapshot_name(snapshot_id), log_start_offset),
+                )
+            )
             self._fs.rename(path, path + DELETED)
             deleted.append(path + DELETED)
         if not deleted:

@@ -335,7 +335,10 @@ class Snapshotter:
             total_latency_ms=counters.total_latency_ms + took_ms,
         )
         line = f"took the snapshot {snapshot_name(part.snapshot_id)} of the metadata: {part.size_bytes}"
-        note = Note(line=f"{line} bytes, {self.record_count} records, {took_ms} ms")
+        note = Note(
+            logger="firnline.metadata",
+            line=f"{line} bytes, {self.record_count} records, {took_ms} ms",
+        )
         return [note, *self._notify_callbacks(part.snapshot_id, now_ms)]
 
     def _failed(
@@ -356,7 +359,9 @@ class Snapshotter:
         self._failures += 1
         self._retry_at_ms = now_ms + wait_ms
         line = f"no snapshot of the metadata was taken: {problem}; the log is kept, and grows, until one is"
-        warning = Warn(line=f"{line}. The next try is in {wait_ms // 1000} s")
+        warning = Warn(
+            logger="firnline.metadata", line=f"{line}. The next try is in {wait_ms // 1000} s"
+        )
         timer = SetTimer(key=_RETRY_TIMER, at_ms=self._retry_at_ms, then=self._begin_if_due)
         error = problem if isinstance(problem, KafkaError) else None
         error = error or KafkaError(Code.KAFKA_STORAGE_ERROR, str(problem))

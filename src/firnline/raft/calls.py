@@ -180,7 +180,12 @@ class Gate:
         return [] if finish is None else finish(now_ms)
 
     def _on_slow(self, now_ms: int) -> Effects:
-        return [Warn(line=_SLOW_LINE.format(seconds=(now_ms - self._began_ms) // 1000))]
+        return [
+            Warn(
+                logger="firnline.raft",
+                line=_SLOW_LINE.format(seconds=(now_ms - self._began_ms) // 1000),
+            )
+        ]
 
 
 class Calls:

@@ -134,8 +134,13 @@ class Election:
             return []
         self._is_barred = not self._is_barred
         if quorum.log.forgotten is not None:
-            return [Warn(line=_BARRED.format(node_id=quorum.node_id, **_place(quorum)))]
-        effects: Effects = [Warn(line=_BACK.format(node_id=quorum.node_id))]
+            return [
+                Warn(
+                    logger="firnline.raft",
+                    line=_BARRED.format(node_id=quorum.node_id, **_place(quorum)),
+                )
+            ]
+        effects: Effects = [Warn(logger="firnline.raft", line=_BACK.format(node_id=quorum.node_id))]
         if quorum.role is Role.UNATTACHED and quorum.timers.at_ms("election") is None:
             effects += self._wait(quorum.election_timeout_ms(), now_ms)
         return effects

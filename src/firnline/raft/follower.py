@@ -281,7 +281,9 @@ class FollowerState:
             line = (
                 f"fetched the snapshot of the metadata up to offset {end_offset} of epoch {epoch}"
             )
-            note = Note(line=f"{line} from node {quorum.leader_id} in {took_ms} ms")
+            note = Note(
+                logger="firnline.raft", line=f"{line} from node {quorum.leader_id} in {took_ms} ms"
+            )
             quorum.begin_truncation()
             return [note, *quorum.log.install(part, replaced, quorum.on_truncated, now_ms)]
 

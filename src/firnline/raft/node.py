@@ -251,7 +251,7 @@ class RaftNode:
                 # stop the node.
                 response = wire.RESPONSES[type(request)](error_code=Code.UNKNOWN_SERVER_ERROR)
                 line = f"metadata quorum: a {type(request).__name__} failed: {problem!r}"
-                return [Warn(line=line), answer(response)]
+                return [Warn(logger="firnline.raft", line=line), answer(response)]
 
         effects = quorum.gate.take(handled, now_ms)
         has_waited = True

@@ -18,6 +18,7 @@ from typing import Protocol, TypeVar, TypeVarTuple
 from firnline.base.effects import Effect, Effects, Flush, Peer, Request, Unanswered, Warn
 from firnline.base.errors import Bug, CannotGoOn, Code, ConfigError, KafkaError, StorageError
 from firnline.base.ids import ZERO_UUID, OffsetAndEpoch, Uuid
+from firnline.base.log_lines.cluster import CONTROLLER_CHANGED
 from firnline.base.ports import Rng
 from firnline.raft.calls import Calls, Gate, Timers
 from firnline.raft.election_state import (
@@ -430,7 +431,7 @@ class QuorumState:
         if self._warned_in.get(line) == self.epoch:
             return []
         self._warned_in[line] = self.epoch
-        return [Warn(line=line.format(own=self.epoch, **facts))]
+        return [Warn(logger="firnline.raft", line=line.format(own=self.epoch, **facts))]
 
     def _state(self) -> ElectionState:
         """What must survive a crash (I1). The gate saves it after each event that changed it."""
@@ -448,10 +449,16 @@ class QuorumState:
         announced = (leader_id, self.epoch if leader_id != NOBODY else 0)
         if announced == self._announced:
             return []
+        line = CONTROLLER_CHANGED(
+            controller=_node_text(leader_id),
+            was=_node_text(self._announced[0]),
+            epoch=self.epoch,
+            node=self.node_id,
+        )
         self._announced = announced
         if self.role is Role.LEADER:
-            return []
-        return self.notify(self.listener.on_leader_change, leader_id, self.epoch, now_ms)
+            return [line]
+        return [line, *self.notify(self.listener.on_leader_change, leader_id, self.epoch, now_ms)]
 
     # -------------------------------------------------------------------------------------- durability
 
@@ -630,7 +637,8 @@ class QuorumState:
         where = f"{peer.host}:{peer.port}"
         return [
             Warn(
-                line=f"metadata quorum: node {peer.node_id} at {where} sent no usable response: {problem}"
+                logger="firnline.raft",
+                line=f"metadata quorum: node {peer.node_id} at {where} sent no usable response: {problem}",
             )
         ]
 
@@ -665,3 +673,7 @@ def _is_unsupported(response: object) -> bool:
     if isinstance(response, Unanswered):
         return response.is_unsupported
     return bool(getattr(response, "error_code", 0) == Code.UNSUPPORTED_VERSION)
+
+
+def _node_text(node_id: int) -> int | str:
+    return "none" if node_id == NOBODY else node_id

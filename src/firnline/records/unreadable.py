@@ -61,7 +61,7 @@ class UnreadableRecords:
     def take_warnings(self) -> Effects:
         """Return the log lines about records that were noted since the last call."""
         lines, self._lines = self._lines, []
-        return [Warn(line=line) for line in lines]
+        return [Warn(logger="firnline.log", line=line) for line in lines]
 
     def first_not_in(self, given_up: Iterable[Span]) -> Span | None:
         """Return the first span that is not completely in `given_up`; None if there is none.

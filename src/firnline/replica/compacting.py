@@ -327,4 +327,9 @@ class Compacting:
         if self._failing.get(log) == said:
             return []
         self._failing[log] = said
-        return [Warn(line=f"{log.topic_partition} is not compacted: {problem}")]
+        return [
+            Warn(
+                logger="firnline.compaction",
+                line=f"{log.topic_partition} is not compacted: {problem}",
+            )
+        ]

@@ -308,4 +308,7 @@ def _is_open(
 def stray_warnings(directory: LogDirectory, said: Mapping[str, str] | None = None) -> Effects:
     """Warn, once, of each stray of a directory: the operator has to look at it."""
     stray_paths, directory.stray_paths = directory.stray_paths, []
-    return [Warn(line=(said or {}).get(path, _STRAY).format(path=path)) for path in stray_paths]
+    return [
+        Warn(logger="firnline.replica", line=(said or {}).get(path, _STRAY).format(path=path))
+        for path in stray_paths
+    ]

@@ -477,7 +477,7 @@ class Fetcher:
                 return []
             where = found.partition.topic_partition
             line = _loss_line(where, high_watermark, log.log_end_offset, self.leader_id)
-            return [Warn(line=line)]
+            return [Warn(logger="firnline.replica", line=line)]
 
         return self._begin_truncation(found, plan, warn_of_loss, now_ms)
 
@@ -566,8 +566,8 @@ class Fetcher:
         if not why or found.warned_of == code:
             return []
         found.warned_of = code
-        where = found.partition.topic_partition
-        return [Warn(line=f"{where} does not follow broker {self.leader_id}: {why}")]
+        line = f"{found.partition.topic_partition} does not follow broker {self.leader_id}: {why}"
+        return [Warn(logger="firnline.replica", line=line)]
 
     # -- out of range: our log ends before the leader's begins, or after the leader's ends
 

@@ -154,4 +154,7 @@ def _result(
     """Warn the operator, and answer the delayed fetches."""
     what = f"an index of {segment.stem_path} was missing or damaged"
     so = "it was rebuilt from the records" if problem is None else f"the rebuild failed: {problem}"
-    return [Warn(line=f"{what}; {so}"), *partition.fetch_waiters.all_at_once(now_ms)]
+    return [
+        Warn(logger="firnline.replica", line=f"{what}; {so}"),
+        *partition.fetch_waiters.all_at_once(now_ms),
+    ]

@@ -197,6 +197,19 @@ class ReplicaState:
         return self.broker_epoch in (NO_BROKER_EPOCH, fact.epoch)
 
 
+def lag_text(follower: ReplicaState, *, lag_max_ms: int, now_ms: int) -> str | None:
+    """Return how a follower fell behind; None if it did not."""
+    clock = follower.clock
+    fetched_ms = follower.fetched_ms if clock is None else max(follower.fetched_ms, clock.ms)
+    if fetched_ms == _NEVER_MS:
+        return "no fetch in this leader epoch"
+    if now_ms - fetched_ms > lag_max_ms:
+        return f"no fetch for {(now_ms - fetched_ms) // 1000} s"
+    if now_ms - follower.caught_up_ms > lag_max_ms:
+        return f"not caught up for {(now_ms - follower.caught_up_ms) // 1000} s"
+    return None
+
+
 def proposal(
     members: Sequence[int],
     followers: dict[int, ReplicaState],

@@ -153,8 +153,9 @@ class Replication:
         more = f" and {len(new) - 1} more" if len(new) > 1 else ""
         return [
             Warn(
+                logger="firnline.replica",
                 line=f"{new[0]}{more}: a request to take brokers {joining} into the ISR was not answered and"
-                " may still be applied, so acks=all waits for them; start them again, or unregister them"
+                " may still be applied, so acks=all waits for them; start them again, or unregister them",
             )
         ]
 

@@ -262,7 +262,7 @@ class _Round:
                 " waits for the disk. No other log is compacted in its place until it ends."
             )
             self.is_stuck = True
-            self._ring(lambda _, now_ms: [Warn(line=line)], None)
+            self._ring(lambda _, now_ms: [Warn(logger="firnline.compaction", line=line)], None)
             process.wait()
 
     def end(self) -> None:

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 from firnline.base.errors import ProtocolError
 from firnline.base.limits import FIRST_REQUEST_MS, HALF_CLOSED_MS
+from firnline.base.log_lines.node import REQUEST_REFUSED
 from firnline.runtime.bounds.connections import Connections
+from firnline.runtime.logs.lines import LineLogger
 from firnline.runtime.net import Connection, Executor
 from firnline.runtime.poll import NOTHING, READABLE, PollLoop
 
@@ -42,6 +44,7 @@ class Server:
         self.listener = listener
         self.frame_bytes_max = frame_bytes_max
         self.bad_peers = self.slow_requests = 0
+        self._lines = LineLogger()
         self._idle_ms = idle_ms
         self._sock = sock
         self._connections: dict[int, Connection] = {}
@@ -80,15 +83,14 @@ class Server:
             self.loop.rewatch(self._sock.fileno(), READABLE)
 
     def on_bad_peer(self, connection: Connection, problem: ProtocolError) -> None:
-        """Close a connection with invalid bytes; log at most one line a second, without a traceback."""
+        """Close a connection whose bytes this node does not serve; log it, without a traceback."""
         self.bad_peers += 1
-        self.runtime.warn_seldom(
-            f"closed a connection from {connection.peer_host}: {str(problem)!r}"
-        )
+        self._lines.log(REQUEST_REFUSED(host=connection.peer_host, reason=str(problem)))
         connection.close()
 
     def sweep(self, now_ms: int) -> None:
         """Close connections that are idle, sent no request in time, or were half-closed long ago."""
+        self._lines.sweep()
         self.loop.run_in_slices(self._sweeping(now_ms))
 
     def _sweeping(self, now_ms: int) -> Iterator[None]:

@@ -32,6 +32,7 @@ from firnline.base.effects import (
     Warn,
 )
 from firnline.base.errors import ConfigError, StorageError
+from firnline.base.log_lines.line import Log
 from firnline.base.units import MIB
 from firnline.protocol.schema import Part
 from firnline.runtime.bounds.admission import Admission
@@ -43,6 +44,7 @@ from firnline.runtime.disk import close_off_the_loop
 from firnline.runtime.failed_requests import FailedRequests
 from firnline.runtime.links import Links
 from firnline.runtime.listener import Server
+from firnline.runtime.logs.lines import LineLogger
 from firnline.runtime.poll import PollLoop
 from firnline.runtime.steps import SLOW_S
 from firnline.runtime.threads.doorbell import Doorbell
@@ -112,6 +114,7 @@ class Runtime:
         self.incoming = Incoming(loop, incoming_bytes_max)
         self._encoding = Background("answers", is_round_robin=True)
         self.failed_requests = FailedRequests()
+        self._line_logger = LineLogger()
         self._table: dict[type, Callable[[Any], None]] = {
             Flush: self._flushes.add,
             Send: self.links.send,
@@ -121,6 +124,7 @@ class Runtime:
             Compact: self._compactors.add,
             CancelTimer: self._cancel_timer,
             CloseConnection: self._close_connection,
+            Log: self._line_logger.log,
             Note: self._note,
             Warn: self._warn,
         }
@@ -199,7 +203,7 @@ class Runtime:
             return
         more = f" ({self._unsaid} more like it)" if self._unsaid else ""
         self._warned_at, self._unsaid = now, 0
-        log.warning("%s%s", line, more)
+        logging.getLogger("firnline.net").warning("%s%s", line, more)
 
     @property
     def stuck_compactions(self) -> int:
@@ -291,10 +295,10 @@ class Runtime:
             self._reply(effect.instead)
 
     def _warn(self, effect: Warn) -> None:
-        log.warning("%s", effect.line)
+        logging.getLogger(effect.logger).warning("%s", effect.line)
 
     def _note(self, effect: Note) -> None:
-        log.info("%s", effect.line)
+        logging.getLogger(effect.logger).info("%s", effect.line)
 
     def _submit(self, effect: Submit[Any]) -> None:
         refusal = self._pools.add(effect)
@@ -327,3 +331,4 @@ class Runtime:
         for server in self.servers:
             server.sweep(now_ms)
         self.links.sweep(now_ms)
+        self._line_logger.sweep()

@@ -36,6 +36,7 @@ from firnline.runtime.clock import SteadyClock
 from firnline.runtime.descriptors import Descriptors, LogFiles
 from firnline.runtime.disk import RealFs
 from firnline.runtime.listener import Server, listen
+from firnline.runtime.logs.levels import ProcessLoggers
 from firnline.runtime.loop import Runtime
 from firnline.runtime.poll import READABLE, PollLoop
 from firnline.runtime.rng import SystemRng
@@ -169,6 +170,7 @@ class _Process:
         descriptors = self._descriptors = Descriptors()
         check_open_files(config, descriptors)
         node = self._build(SteadyClock().now_ms(), descriptors)
+        node.loggers = ProcessLoggers()
         runtime = self._runtime = Runtime(
             node,
             self._loop,

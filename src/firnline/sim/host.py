@@ -27,6 +27,7 @@ from firnline.base.effects import (
     Warn,
 )
 from firnline.base.errors import StorageError, WorkTimedOut
+from firnline.base.log_lines.line import Log
 from firnline.log.compaction.rounds import CleanedGroup, Compaction, Round, compact
 from firnline.metadata.meta_log import MetaLog
 from firnline.metadata.quorum import MetadataQuorum
@@ -269,6 +270,11 @@ class Process:
     def _note(self, effect: Note) -> None:
         self.host.world.note(self.host.node_id, f"says: {effect.line}")
 
+    def _log(self, effect: Log) -> None:
+        self.host.world.note(
+            self.host.node_id, f"logs: {effect.line.message} {dict(effect.known_fields())}"
+        )
+
     def _close_connection(self, effect: CloseConnection[Any]) -> None:
         if effect.problem is not None:
             raise effect.problem
@@ -445,6 +451,7 @@ _ACTIONS: dict[type, Callable[[Process, Any], None]] = {
     Submit: Process._submit,
     CancelSubmit: Process._cancel_submit,
     Compact: Process._compact,
+    Log: Process._log,
     Note: Process._note,
     Warn: Process._warn,
     CloseConnection: Process._close_connection,

@@ -419,7 +419,7 @@ class StoreCircuits:
         if was_logged:
             seconds = (now_ms - opened_ms) // SECOND_MS
             line = f"the store of the tier answers again ({circuit.operation}), after {seconds} s"
-            effects = [Note(line=line), *effects]
+            effects = [Note(logger="firnline.tiered", line=line), *effects]
         return effects
 
     def _log(self, circuit: _Circuit, problem: Exception) -> Effects:
@@ -432,8 +432,9 @@ class StoreCircuits:
         stopped = [_WORK[each] for each in OPERATIONS if circuit.operation in self._needs[each]]
         return [
             Warn(
+                logger="firnline.tiered",
                 line=f"the store of the tier fails ({circuit.operation}): no {', no '.join(stopped)},"
-                f" until it answers; local records are still written and read: {problem}"
+                f" until it answers; local records are still written and read: {problem}",
             )
         ]
 

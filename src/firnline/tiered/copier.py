@@ -23,7 +23,8 @@ from typing import NamedTuple
 from firnline.base.background import SlicedTask
 from firnline.base.effects import CancelTimer, Effects, SetTimer, Submit, Warn
 from firnline.base.errors import Code, FirnlineError, KafkaError, StorageError, WorkTimedOut
-from firnline.base.ids import TopicIdPartition
+from firnline.base.ids import TopicIdPartition, uuid_text
+from firnline.base.log_lines.node import SEGMENT_COPIED
 from firnline.base.units import MINUTE_MS
 from firnline.formats import leader_epoch_checkpoint
 from firnline.formats.leader_epoch_checkpoint import Epochs
@@ -328,7 +329,7 @@ class Copier:
         if result.rebuilt:
             files = ", ".join(result.rebuilt)
             line = f"{local.stem_path}: {files} damaged here, rebuilt for the tier"
-            run.emit([Warn(line=line)])
+            run.emit([Warn(logger="firnline.tiered", line=line)])
         return result
 
     def _to_copy(self, local: ClosedSegment, epochs: Epochs) -> ToCopy:
@@ -353,7 +354,12 @@ class Copier:
         self._services.counters.add(self._hosted.topic, "damaged_segments", int(is_new))
         effects: Effects = []
         if is_new:
-            effects = [Warn(line=f"not copied to the tier, nor anything after it: {problem}")]
+            effects = [
+                Warn(
+                    logger="firnline.tiered",
+                    line=f"not copied to the tier, nor anything after it: {problem}",
+                )
+            ]
         if self._services.may_hand_over(self._hosted.where, local.base_offset, now_ms):
             effects += self._services.on_damaged(self._hosted.where, problem, now_ms)
         return effects
@@ -445,6 +451,19 @@ class Copier:
     def _copy_counts(self, run: Run, segment: RemoteSegment) -> None:
         self._unsure = None
         self._services.copying.discard(segment)
+        run.emit(
+            [
+                SEGMENT_COPIED(
+                    topic=segment.topic,
+                    partition=segment.partition,
+                    base_offset=segment.base_offset,
+                    end_offset=segment.end_offset,
+                    bytes=segment.size_bytes,
+                    segment_id=uuid_text(segment.segment_id),
+                    leader_epoch=max(epoch for epoch, _ in segment.epochs),
+                )
+            ]
+        )
         self._hosted.metadata_version += 1  # also if a metadata manager does not call back
         if self._hosted.leads:
             run.emit(self._catalog.request(_ignore, run.now_ms))

@@ -318,7 +318,7 @@ class Hosted:
             return []
         self._logged[kind[1]] = None
         what = f"{_FAILS[task]}, and is retried: " if may_pass else ""
-        return [Warn(line=f"{self.log.topic_partition}: {what}{problem}")]
+        return [Warn(logger="firnline.tiered", line=f"{self.log.topic_partition}: {what}{problem}")]
 
     def _log_recovery(self, now_ms: int) -> Effects:
         was_logged = bool(self._logged)
@@ -328,7 +328,7 @@ class Hosted:
             return []
         seconds = (now_ms - self._failing_since_ms) // SECOND_MS
         line = f"{self.log.topic_partition}: nothing in the tier fails any more, after {seconds} s"
-        return [Note(line=line)]
+        return [Note(logger="firnline.tiered", line=line)]
 
     @property
     def problem(self) -> Problem | None:

@@ -108,9 +108,9 @@ class LocalAudit:
             was_found = bool(self.found[kind.is_copied])
             self.found[kind.is_copied] = again
             if again and not was_found:
-                effects.append(Warn(line=_line(kind, again)))
+                effects.append(Warn(logger="firnline.tiered", line=_line(kind, again)))
             elif was_found and not again:
-                effects.append(Note(line=kind.ended))
+                effects.append(Note(logger="firnline.tiered", line=kind.ended))
         self._before = now
         return effects
 

@@ -204,12 +204,16 @@ class RemoteLog:
         before, self._uploads_problem = self._uploads_problem, None
         if isinstance(result, str):
             self._uploads_problem = result
-            return [] if result == before else [Warn(line=f"the tier: {result}")]
+            return (
+                []
+                if result == before
+                else [Warn(logger="firnline.tiered", line=f"the tier: {result}")]
+            )
         if not result:
             return []
         plural = "" if result == 1 else "s"
         line = f"the tier: aborted {result} upload{plural} unfinished for {UNFINISHED_HOURS} hours"
-        return [Note(line=line)]
+        return [Note(logger="firnline.tiered", line=line)]
 
     def apply_settings(self, settings: TierSettings, now_ms: int) -> Effects:
         """Use other limits from now on: those that an operator may change at run time."""

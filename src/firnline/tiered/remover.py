@@ -226,7 +226,7 @@ class Remover:
         line = (
             f"the removal of a deleted topic ({name}) from the tier fails, and is retried: {error}"
         )
-        return [Warn(line=line)]
+        return [Warn(logger="firnline.tiered", line=line)]
 
     def _log_end(self) -> Effects:
         if not self._removed:
@@ -234,7 +234,7 @@ class Remover:
         plural = "" if self._removed == 1 else "s"
         line = f"the tier: removed {self._removed} partition{plural} of deleted topics"
         self._removed = 0
-        return [Note(line=line)]
+        return [Note(logger="firnline.tiered", line=line)]
 
     def _pass_ended(self, now_ms: int) -> Effects:
         deletions = self._services.metadata.deletions()

@@ -13,7 +13,9 @@ from functools import partial
 
 from firnline.base.effects import Effects
 from firnline.base.errors import FirnlineError, KafkaError
-from firnline.base.ids import Uuid
+from firnline.base.ids import Uuid, uuid_text
+from firnline.base.log_lines.line import Fields
+from firnline.base.log_lines.node import SEGMENT_REMOVED
 from firnline.tiered import coroutines
 from firnline.tiered.circuits import StoreUnavailable
 from firnline.tiered.coroutines import Begin, Run, Steps, together
@@ -207,6 +209,7 @@ class SegmentRemoval:
         self._count = 1 if is_failed else min(2 * self._count, self._most)
         if deleted:
             yield from self._publish(run, deleted, SegmentState.DELETE_FINISHED)
+            run.emit([SEGMENT_REMOVED.detail(partial(_fields_of, each)) for each in deleted])
 
     def _call(self, segments: Sequence[RemoteSegment]) -> Begin[Exception | None]:
         """Delete the objects of segments in a worker thread; of several only if the storage can do that."""
@@ -236,3 +239,13 @@ class SegmentRemoval:
             self._to_delete.extendleft(reversed(segments))  # to be deleted one at a time
         else:
             self._error = self._error or as_error(problem)
+
+
+def _fields_of(segment: RemoteSegment) -> Fields:
+    return {
+        "topic": segment.topic,
+        "partition": segment.partition,
+        "base_offset": segment.base_offset,
+        "end_offset": segment.end_offset,
+        "segment_id": uuid_text(segment.segment_id),
+    }

@@ -459,3 +459,14 @@ def test_a_flush_that_is_under_way_vouches_for_nothing_that_is_being_cut() -> No
     assert log.recovery_point <= 5
     flush(log)
     assert log.recovery_point == 9
+
+
+def test_what_a_truncation_removed_is_logged() -> None:
+    log = written(CrashableFs())
+    end_offset = log.log_end_offset
+    done = Run(log, log.truncation_to(end_offset - 3)).go_on()
+    left = log.log_end_offset
+    assert done.logged == [
+        f"firnline.log info log truncated log={PATH.rpartition('/')[2]} from_offset={end_offset}"
+        f" to_offset={left} records={end_offset - left}"
+    ]

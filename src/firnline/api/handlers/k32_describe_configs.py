@@ -7,6 +7,7 @@ from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING
 
 from firnline.api.context import RequestContext
+from firnline.api.loggers import describe_loggers
 from firnline.api.slices import Slices, emptied, in_slices, taken_out
 from firnline.base.effects import Effects
 from firnline.base.errors import Code, KafkaError
@@ -132,6 +133,8 @@ def _entries(node: "AnyNode", kind: int, name: str) -> list[Entry] | KafkaError:
             return KafkaError(Code.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
         overrides = image.topic_config_overrides(name)
         return describe_topic(node.config, overrides, cluster=cluster, node=own)
+    if kind == ResourceType.BROKER_LOGGER:
+        return describe_loggers(node, name)
     if kind != ResourceType.BROKER:
         why = f"settings of resource type {kind} cannot be described here"
         return KafkaError(Code.INVALID_REQUEST, why)

@@ -76,7 +76,7 @@ class TierAdapter:
                 yield []
         before, self._outliving = self._outliving, outliving
         is_new = bool(outliving) and outliving != before
-        return [Warn(line=_outlive_line(outliving))] if is_new else []
+        return [Warn(logger="firnline.tiered", line=_outlive_line(outliving))] if is_new else []
 
     def on_leading(self, partition: Partition, now_ms: int) -> Effects:
         """This node leads the partition in a new epoch."""

@@ -76,7 +76,13 @@ class LineageRepair:
             log.epochs.truncate_from_start(log.log_start_offset)
             lines.append(f"the leader epochs below {begin}")
         where = str(log.topic_partition)
-        return [Note(line=f"{where}: taken from the catalog in the tier: {line}") for line in lines]
+        return [
+            Note(
+                logger="firnline.tiered",
+                line=f"{where}: taken from the catalog in the tier: {line}",
+            )
+            for line in lines
+        ]
 
     def _is_of_our_lineage(self, head: CatalogHead, begin: int) -> bool:
         """Whether the epochs of the catalog are those of this log below `begin`, where ours begin."""

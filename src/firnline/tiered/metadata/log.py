@@ -143,7 +143,9 @@ class TopicMetadataLog:
             effects: Effects = []
             if now_ms - self._started_ms >= self._settings.metadata_init_retry_max_ms:
                 problem = f"{REMOTE_LOG_METADATA_TOPIC} could not be created: {error}"
-                effects += [Warn(line=problem)] if self.problem is None else []
+                effects += (
+                    [Warn(logger="firnline.tiered", line=problem)] if self.problem is None else []
+                )
                 self.problem = problem
             at_ms, key = now_ms + self._settings.metadata_init_retry_ms, ("tier-metadata", "init")
             return [*effects, SetTimer(key=key, at_ms=at_ms, then=self._ensure)]
@@ -310,7 +312,7 @@ class TopicMetadataLog:
             f" {consumed.next_offset}, of leader epoch {consumed.epoch}, are its leader's up to {fork} at"
             " most: records were lost. All of it is read again"
         )
-        effects: Effects = [Warn(line=line)]
+        effects: Effects = [Warn(logger="firnline.tiered", line=line)]
         for where in self._targets:
             if self.partition_of(where) == partition:
                 self._targets[where] = None
@@ -364,7 +366,7 @@ class TopicMetadataLog:
                 f" {consumed.next_offset} on: {why}. The records after it are waited for: let another"
                 " replica lead it, and have this copy fetched anew"
             )
-            effects.append(Warn(line=line))
+            effects.append(Warn(logger="firnline.tiered", line=line))
         return effects
 
     def _apply_batch(

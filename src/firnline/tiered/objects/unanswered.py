@@ -52,7 +52,7 @@ class UnansweredCalls:
         is_first = not self._calls
         call = self._calls.setdefault(name, Unanswered(name, began_ms))
         call.running += 1
-        return [Warn(line=call.text(now_ms))] if is_first else []
+        return [Warn(logger="firnline.tiered", line=call.text(now_ms))] if is_first else []
 
     def ended(self, name: str, now_ms: int, *, was_overdue: bool, is_answered: bool) -> Effects:
         """A call has an answer; or it has failed, or was given up."""
@@ -68,7 +68,12 @@ class UnansweredCalls:
         if self._calls:
             return []
         seconds = (now_ms - call.since_ms) // SECOND_MS
-        return [Note(line=f"the store of the tier has answered: {name}, after {seconds} s")]
+        return [
+            Note(
+                logger="firnline.tiered",
+                line=f"the store of the tier has answered: {name}, after {seconds} s",
+            )
+        ]
 
     def store_answers(self) -> None:
         """The store was down, and answers again: what was given up is repeated, and counts anew."""

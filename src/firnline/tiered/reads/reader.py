@@ -193,8 +193,9 @@ class RemoteReader:
         name = uuid_text(segment.segment_id)
         return [
             Warn(
+                logger="firnline.tiered",
                 line=f"{where}: remote segment {name} of offsets {segment.base_offset} to"
-                f" {segment.end_offset} is damaged: {error}"
+                f" {segment.end_offset} is damaged: {error}",
             )
         ]
 

@@ -1,0 +1,121 @@
+"""Which lines are logged: by level, and not too many of a kind."""
+
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from firnline.base.errors import ConfigError
+from firnline.base.log_lines.cluster import ISR_SHRUNK, TOPIC_CREATED
+from firnline.base.log_lines.line import LOGGERS, Fields
+from firnline.runtime.logs.levels import ProcessLoggers, apply_levels, parse_levels
+from firnline.runtime.logs.lines import AT_ONCE, LineLogger
+
+
+class Lines(logging.Handler):
+    """Keeps what was logged."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[tuple[str, str, dict[str, object]]] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        fields: dict[str, object] = getattr(record, "fields", {})
+        self.found.append((record.levelname, record.getMessage(), fields))
+
+
+@pytest.fixture
+def lines() -> Iterator[Lines]:
+    """What the loggers of this process say; their levels are put back."""
+    handler, root = Lines(), logging.getLogger()
+    before = {name: logging.getLogger(name).level for name in ["", *LOGGERS]}
+    root.addHandler(handler)
+    apply_levels({"": logging.INFO})
+    yield handler
+    root.removeHandler(handler)
+    for name, level in before.items():
+        logging.getLogger(name).setLevel(level)
+
+
+def test_what_a_client_can_cause_has_a_bound_and_the_rest_is_counted(lines: Lines) -> None:
+    now_s = [0.0]
+    logger = LineLogger(lambda: now_s[0])
+    for number in range(1_000):
+        logger.log(TOPIC_CREATED(topic=f"t{number}"))
+    logger.log(ISR_SHRUNK(topic="t"))  # of another kind
+    assert len(lines.found) == AT_ONCE + 1
+    now_s[0] = 1.0
+    logger.log(TOPIC_CREATED(topic="last"))
+    assert lines.found[-1][2] == {"topic": "last", "left_out": 1_000 - AT_ONCE}
+    logger.log(TOPIC_CREATED(topic="too soon"))
+    logger.sweep()
+    assert lines.found[-1][2]["topic"] == "last", "not even the count has an allowance"
+    now_s[0] = 5.0
+    logger.sweep()
+    logger.sweep()
+    counted = {"logger": "firnline.controller", "message": "topic created", "count": 1}
+    assert lines.found[-1] == ("INFO", "lines left out", counted)
+    assert len(lines.found) == AT_ONCE + 3
+
+
+def test_a_line_whose_level_is_off_costs_nothing(lines: Lines) -> None:
+    def never() -> Fields:
+        raise AssertionError("its fields are not made")
+
+    LineLogger().log(ISR_SHRUNK.detail(never))
+    assert lines.found == []
+
+
+def test_details_are_logged_at_debug_without_a_bound(lines: Lines) -> None:
+    apply_levels(parse_levels("info,firnline.replica=debug"))
+    logger = LineLogger()
+    for number in range(100):
+        logger.log(ISR_SHRUNK.detail(lambda n=number: {"partition": n}))  # type: ignore[misc]
+    assert len(lines.found) == 100
+    assert lines.found[7] == ("DEBUG", "ISR shrunk", {"partition": 7})
+
+
+@pytest.mark.parametrize(
+    ("text", "levels"),
+    [
+        ("warning", {"": logging.WARNING}),
+        ("INFO", {"": logging.INFO}),
+        ("firnline.tiered=debug", {"firnline.tiered": logging.DEBUG}),
+        (
+            "error, firnline.log=info",
+            {"": logging.ERROR, "firnline.log": logging.INFO},
+        ),
+    ],
+)
+def test_levels_of_all_and_of_some(text: str, levels: dict[str, int]) -> None:
+    assert parse_levels(text) == levels
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("loud", "'loud' is no level: debug, info, warning, error"),
+        ("", "'' is no level"),
+        ("info,firnline.tierd=debug", "Did you mean firnline.tiered?"),
+        ("info,debug", "two levels for all loggers"),
+        ("firnline.log=info,firnline.log=debug", "two levels for firnline.log"),
+        ("firnline.log=", "'' is no level"),
+        ("=debug", "no logger ''"),
+    ],
+)
+def test_what_is_no_level_is_refused_with_what_is(text: str, why: str) -> None:
+    with pytest.raises(ConfigError, match=why.replace("?", r"\?")):
+        parse_levels(text)
+
+
+def test_a_level_set_at_run_time_is_told_and_can_be_taken_back(lines: Lines) -> None:
+    loggers = ProcessLoggers()
+    loggers.set_level("firnline.tiered", "DEBUG")
+    assert loggers.levels()["firnline.tiered"] == "DEBUG"
+    assert loggers.levels()["firnline.log"] == loggers.levels()["root"] == "INFO"
+    loggers.set_level("firnline.tiered", None)
+    assert loggers.levels()["firnline.tiered"] == "INFO"
+    assert [fields for _, _, fields in lines.found] == [
+        {"logger": "firnline.tiered", "level": "DEBUG", "is_own": True},
+        {"logger": "firnline.tiered", "level": "INFO", "is_own": False},
+    ]
