@@ -60,6 +60,7 @@ from firnline.replica.read import (
     of_any_replica,
     unread,
 )
+from firnline.base.counting.traffic import UNHOSTED
 from firnline.replica.unanswered_proposals import in_another_order, still_possible, widened
 from firnline.replica.waiters import FetchWaiters, ProduceWaiters
 
@@ -107,9 +108,7 @@ class Partition:
         "fetch_waiters",
         "followers",
         "fsync_rule",
-        "is_alone",
-        "is_damaged",
-        "is_offline",
+        *("is_alone", "is_damaged", "is_offline"),
         "isr",
         "unanswered_proposals",
         "leader_epoch",
@@ -117,13 +116,10 @@ class Partition:
         "log",
         "maximal_isr",
         "node_id",
-        "partition_epoch",
-        "produce_waiters",
-        "proposed",
+        *("partition_epoch", "produce_waiters", "proposed"),
         "refusal",
         "replicas",
-        "topic_id",
-        "topic_partition",
+        *("lag", "topic_id", "topic_partition", "traffic"),
     )
 
     def __init__(
@@ -152,6 +148,8 @@ class Partition:
         self.fetch_waiters = FetchWaiters()
         self.produce_waiters = ProduceWaiters()
         self.deletion_waiters = ProduceWaiters()
+        self.traffic = UNHOSTED  # the counters of its topic, from `HostedPartitions.add` on
+        self.lag = 0  # records that a follower lacked of the leader's high watermark at its last Fetch
 
     # ----------------------------------------------------------------------------- leadership
 
@@ -313,6 +311,7 @@ class Partition:
             else:
                 outcome = log.append_checked(data, header, self.leader_epoch, now_ms)
         except StorageError as problem:
+            self.traffic.append_failed(now_ms)
             if not problem.is_passing:
                 self.go_offline(problem)
             return STORAGE_FAILED
