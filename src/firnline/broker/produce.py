@@ -29,7 +29,8 @@ from firnline.records.recompress import Target, recompress
 from firnline.records.validate import BatchLimits
 from firnline.replica.partition import ACKS_ALL, Partition
 
-_ATTRIBUTES = 5  # index of the field in a BatchHeader
+# Indexes of the fields in a BatchHeader.
+_ATTRIBUTES, _RECORD_COUNT = 5, 12
 # Who sent the batch: a client, another broker (as far as the listener shows), or a coordinator of this node.
 Origin = Literal["client", "broker", "coordinator"]
 Outcome = Appended | KafkaError
@@ -102,10 +103,9 @@ class Producing:
         outcome = partition.append(batch, acks, now_ms, "client", header)
         if type(outcome) is Appended:
             traffic.bytes_in += len(batch)
-            traffic.messages_in += outcome.last_offset - outcome.base_offset + 1
+            traffic.messages_in += header[_RECORD_COUNT]
         else:
-            traffic.bytes_rejected += len(batch) if outcome.code in _TOO_LARGE else 0
-            completed += self.report_if_offline(partition, now_ms)
+            completed += self._refused(partition, outcome, len(batch), now_ms)
         return outcome
 
     def await_answer(
@@ -274,9 +274,16 @@ class Producing:
             traffic.bytes_in += len(batch)
             traffic.messages_in += outcome.last_offset - outcome.base_offset + 1
         else:
-            traffic.bytes_rejected += len(batch) if outcome.code in _TOO_LARGE else 0
-            completed += self.report_if_offline(partition, now_ms)
+            completed += self._refused(partition, outcome, len(batch), now_ms)
         return outcome
+
+    def _refused(
+        self, partition: Partition, outcome: Outcome, size_bytes: int, now_ms: int
+    ) -> Effects:
+        """Count a batch that was too large; report the partition if the append took it offline."""
+        if isinstance(outcome, KafkaError) and outcome.code in _TOO_LARGE:
+            partition.traffic.bytes_rejected += size_bytes
+        return self.report_if_offline(partition, now_ms)
 
     def _wait(
         self,

@@ -10,13 +10,13 @@ from functools import partial
 from typing import Protocol
 
 from firnline.base.cold_pages import ColdPages
+from firnline.base.counting.traffic import TrafficByTopic
 from firnline.base.effects import Effects, SetTimer
 from firnline.base.errors import Code, KafkaError, StorageError
 from firnline.base.ids import ZERO_UUID, PartitionKey, Uuid
 from firnline.replica.delete_records import Deletions
 from firnline.replica.index_rebuilds import IndexRebuilds
 from firnline.replica.partition import Partition
-from firnline.base.counting.traffic import TrafficByTopic
 
 # Keys are TopicPartitions. A plain (topic, partition) pair finds them as well, and is cheaper to make.
 ByName = dict[tuple[str, int], Partition]

@@ -18,6 +18,7 @@ Source: rel-R6 to R8, rel-R13, rel-R15, rel-P9; spec C13, C14, I12-I24, T45.
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
+from firnline.base.counting.traffic import UNHOSTED
 from firnline.base.effects import Appended, Effects
 from firnline.base.errors import KafkaError, SegmentDamaged, StorageError
 from firnline.base.ids import NO_BROKER_EPOCH, NO_EPOCH, NO_OFFSET, TopicPartition, Uuid
@@ -60,7 +61,6 @@ from firnline.replica.read import (
     of_any_replica,
     unread,
 )
-from firnline.base.counting.traffic import UNHOSTED
 from firnline.replica.unanswered_proposals import in_another_order, still_possible, widened
 from firnline.replica.waiters import FetchWaiters, ProduceWaiters
 
@@ -149,7 +149,9 @@ class Partition:
         self.produce_waiters = ProduceWaiters()
         self.deletion_waiters = ProduceWaiters()
         self.traffic = UNHOSTED  # the counters of its topic, from `HostedPartitions.add` on
-        self.lag = 0  # records that a follower lacked of the leader's high watermark at its last Fetch
+        self.lag = (
+            0  # records that a follower lacked of the leader's high watermark at its last Fetch
+        )
 
     # ----------------------------------------------------------------------------- leadership
 

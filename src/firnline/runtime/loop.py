@@ -92,7 +92,7 @@ class Runtime:
         self.clock = SteadyClock()
         self.now_ms = self.clock.now_ms
         # For a listener that has none of its own (runtime/listener).
-        self.dispatcher = Dispatcher(node)
+        self.dispatcher = Dispatcher(node, clock=time.perf_counter)
         self.servers: list[Server] = []
         self.failure: BaseException | None = None
         self._doorbell = Doorbell(loop, self.resume)

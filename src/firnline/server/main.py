@@ -282,7 +282,9 @@ class _Process:
         controller = node if isinstance(node, ControllerNode) else node.controller_node
         if controller is None:
             return
-        dispatcher = Dispatcher(controller, CONTROLLER_SERVED + CONTROLLER_PRIVATE)
+        dispatcher = Dispatcher(
+            controller, CONTROLLER_SERVED + CONTROLLER_PRIVATE, clock=time.perf_counter
+        )
         if controller is node:
             runtime.dispatcher = dispatcher
         for endpoint in _own_controller_listeners(self._config):

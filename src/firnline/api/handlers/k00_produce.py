@@ -266,9 +266,7 @@ def _answer(
     return in_slices(node, context, slices, now_ms, to_the_end=True)
 
 
-def _count_unsaid(
-    node: "BrokerNode", request: ProduceRequest, outcomes: Sequence[Outcome]
-) -> None:
+def _count_unsaid(node: "BrokerNode", request: ProduceRequest, outcomes: Sequence[Outcome]) -> None:
     """Count the appends that failed of a request that has no response."""
     if any(type(outcome) is KafkaError for outcome in outcomes):
         rest = iter(outcomes)

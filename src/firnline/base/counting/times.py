@@ -1,4 +1,4 @@
-"""Histograms of how long something took, with fixed buckets: adding to one is a search and two additions. PURE.
+"""Histograms of how long something took, with fixed buckets. Adding is a search and two additions. PURE.
 
 A bucket ends at 1.25 times the end of the one below, from 5 us to two minutes, so a quantile is wrong by an
 eighth at most. Whoever shows quantiles subtracts an older copy of the counts, and has those of the time

@@ -18,7 +18,7 @@ class Traffic:
     produces, failed_produces  appends that were asked for; those that failed, for any reason
     fetches, failed_fetches  reads of a partition; those that failed, for any reason
     replicated_in_bytes, replicated_out_bytes  records that followers got from leaders
-    failed_appends           appends, of leader or follower, that the disk refused; `failed_append_ms`: the last
+    failed_appends           appends of leader or follower that the disk refused; failed_append_ms: the last
     """
 
     COUNTERS = (
@@ -48,7 +48,7 @@ class Traffic:
 
 
 class TrafficByTopic:
-    """The counters of each topic of which partitions are here, and the sums over all topics there ever were."""
+    """The counters of each topic of which partitions are here, and sums over all that there ever were."""
 
     __slots__ = ("_gone", "by_topic", "elsewhere")
 
