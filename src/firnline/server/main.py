@@ -37,6 +37,7 @@ from firnline.runtime.descriptors import Descriptors, LogFiles
 from firnline.runtime.disk import RealFs
 from firnline.runtime.listener import Server, listen
 from firnline.runtime.loop import Runtime
+from firnline.runtime.machine import MachineWatch
 from firnline.runtime.poll import READABLE, PollLoop
 from firnline.runtime.rng import SystemRng
 from firnline.runtime.threads.pool import have_ended
@@ -152,6 +153,7 @@ class _Process:
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._runtime: Runtime | None = None
         self._exporter: Exporter | None = None
+        self._watch: MachineWatch | None = None
         self._fs = RealFs(keeps_locks=True)
         self._descriptors: Descriptors | None = None
         self._connections: dict[bool, Connections] = {}  # True: of clients
@@ -165,7 +167,9 @@ class _Process:
             # Import the library only where metrics are on.
             from firnline.server.metrics import Exporter
 
-            self._exporter = Exporter(config.firnline_metrics_port)
+            self._exporter = Exporter(
+                config.firnline_metrics_port, host=config.firnline_metrics_host
+            )
         descriptors = self._descriptors = Descriptors()
         check_open_files(config, descriptors)
         node = self._build(SteadyClock().now_ms(), descriptors)
@@ -187,6 +191,9 @@ class _Process:
         self._loop.watch(self._wake, READABLE, self._on_signal)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._note_signal)
+        if isinstance(node, BrokerNode):
+            paths = (*config.directories, config.metadata_directory)
+            self._watch = MachineWatch(self._loop, node.machine, paths, runtime.now_ms)
         self._serve_controllers()
         self._loop.call_later(LOOK_S, self._look_after_garbage)
         self._loop.slow_steps.watch_garbage()
@@ -204,6 +211,8 @@ class _Process:
         """Close everything; False if threads are left that wait for a disk."""
         if self._exporter is not None:
             self._exporter.close()
+        if self._watch is not None:
+            self._watch.close()
         is_ended = self._runtime is None or self._runtime.close()
         is_ended = is_ended and _have_closed(self._storage, self._metadata)
         for _, sock in self._sockets:

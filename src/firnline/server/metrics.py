@@ -37,7 +37,7 @@ from firnline.server.replica_metrics import PARTITIONS_PER_SLICE, ReplicaFacts
 from firnline.server.table_metrics import TableFacts
 from firnline.server.tier_metrics import TierFacts
 
-_HOST = "127.0.0.1"
+HOST = "127.0.0.1"
 _ANSWER_S = 5.0
 # Above this, partitions are only counted: ten thousand would be most of a megabyte per scrape.
 PARTITION_SERIES_MAX = 1000
@@ -273,7 +273,7 @@ def _by_partition(name: str, words: str, rows: list[PartitionSizes], field: str)
 class Exporter(Collector):
     """The port of the metrics. It is bound at once, and answers once a node is set with `show`."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, *, host: str = HOST) -> None:
         self._runtime: Runtime | None = None
         self._lock = threading.Lock()
         self._quorum = QuorumFamilies()
@@ -283,10 +283,11 @@ class Exporter(Collector):
         GCCollector(registry=registry)
         try:
             app = make_wsgi_app(registry)
-            self._server = make_server(_HOST, port, app, MetricsServer, ScrapeHandler)
+            self._server = make_server(host, port, app, MetricsServer, ScrapeHandler)
         except OSError as problem:
             raise ConfigError(
-                f"cannot listen on {_HOST}:{port} (firnline.metrics.port): {problem.strerror}"
+                f"cannot listen on {host}:{port} (firnline.metrics.host, firnline.metrics.port):"
+                f" {problem.strerror or problem}"
             ) from None
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
         self._thread.start()
