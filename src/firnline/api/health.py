@@ -1,6 +1,6 @@
 """What is wrong with a broker, by its own account: for `firnline cluster status`, metrics and alerts. PURE.
 
-Each problem has a kind, a sentence for people, and the command that tells more. It is reported while it
+Each problem has a kind, a sentence for people, and what tells more. It is reported while it
 lasts; what happened once, such as a failed append, for as long as it says here.
 """
 
@@ -39,11 +39,11 @@ KINDS = (
 
 
 class Problem(NamedTuple):
-    """One problem. `kind` is one of KINDS; `command` is what to run, or where to look, to learn more."""
+    """One problem. `kind` is one of KINDS; `see` is what tells more: a command in backticks, or a place."""
 
     kind: str
     what: str
-    command: str
+    see: str
 
 
 def problems(node: "BrokerNode", now_ms: int) -> Generator[None, None, list[Problem]]:
@@ -70,7 +70,7 @@ def _appends(node: "BrokerNode", now_ms: int) -> list[Problem]:
             "appends-fail",
             f"appends to {_some([topic for topic, _ in failing])} fail: {count} so far, the last one"
             f" {_seconds(now_ms - last_ms)} ago; the disk refuses them",
-            "df -h " + " ".join(each.path for each in node.storage.directories),
+            "`df -h " + " ".join(each.path for each in node.storage.directories) + "`",
         )
     ]
 
@@ -80,7 +80,7 @@ def _disks(node: "BrokerNode", now_ms: int) -> list[Problem]:
         Problem(
             "log-directory-offline",
             f"the log directory {path} has failed: {why}. Its replicas are offline until the next start",
-            f"ls {path}; dmesg",
+            f"`ls {path}` and `dmesg`",
         )
         for path, why in sorted(node.storage.offline.items())
     ]
@@ -89,12 +89,12 @@ def _disks(node: "BrokerNode", now_ms: int) -> list[Problem]:
         if space.free_bytes < min(space.total_bytes // DISK_PART, DISK_LEFT_BYTES):
             left = f"{space.free_bytes / MIB:.0f} of {space.total_bytes / MIB:.0f} MiB are free"
             found.append(
-                Problem("disk-nearly-full", f"the disk of {path}: {left}", f"df -h {path}")
+                Problem("disk-nearly-full", f"the disk of {path}: {left}", f"`df -h {path}`")
             )
     silent_ms = now_ms - machine.silent_since_ms
     if machine.silent_disk and silent_ms > DISK_SILENT_MS:
         what = f"the disk of {machine.silent_disk} has not answered for {_seconds(silent_ms)}"
-        found.append(Problem("disk-silent", what, "dmesg"))
+        found.append(Problem("disk-silent", what, "`dmesg`"))
     return found
 
 
@@ -108,7 +108,7 @@ def _loop(node: "BrokerNode", now_ms: int) -> list[Problem]:
             "loop-held-up",
             f"it served nobody for {machine.held_up_ms / 1000:.1f} s, until {_seconds(ago_ms)} ago: the"
             " machine is overloaded, the process was stopped, or one step took that long",
-            "firnline_loop_longest_step_seconds in its metrics",
+            "the metric firnline_loop_longest_step_seconds",
         )
     ]
 
@@ -122,7 +122,7 @@ def _tier(node: "BrokerNode", now_ms: int) -> Generator[None, None, list[Problem
             "tier-store-fails",
             f"the store of the tier fails ({each.operation}) since {_seconds(now_ms - each.opened_ms)}:"
             f" {each.problem}",
-            "firnline tier status",
+            "`firnline tier status`",
         )
         for each in tier.services.circuits.problems()
     ]
@@ -143,10 +143,10 @@ def _tier(node: "BrokerNode", now_ms: int) -> Generator[None, None, list[Problem
         failing.append(tier.problem)
     if failing:
         what = f"copies to the tier fail: {_some(failing, one=True)}"
-        found.append(Problem("tier-copies-fail", what, "firnline tier status"))
+        found.append(Problem("tier-copies-fail", what, "`firnline tier status`"))
     if behind:
         what = f"copies of {_some(behind)} have been due for up to {_seconds(longest_ms)}"
-        found.append(Problem("tier-copies-behind", what, "firnline tier status"))
+        found.append(Problem("tier-copies-behind", what, "`firnline tier status`"))
     return found
 
 
@@ -155,10 +155,10 @@ def _metadata(node: "BrokerNode") -> list[Problem]:
     found = []
     if state.forgotten is not None:
         what = "it has lost metadata that it had promised to keep, and takes no part in elections"
-        found.append(Problem("metadata-lost", what, "firnline quorum snapshots"))
+        found.append(Problem("metadata-lost", what, "`firnline quorum snapshots`"))
     if state.damaged_ids:
         what = f"it has set aside {len(state.damaged_ids)} damaged snapshot(s) of the metadata"
-        found.append(Problem("snapshot-damaged", what, "firnline quorum snapshots"))
+        found.append(Problem("snapshot-damaged", what, "`firnline quorum snapshots`"))
     return found
 
 

@@ -56,7 +56,7 @@ def ask_all(
 def probe_brokers(nodes: Iterable[Node[K]], timeout_s: float) -> dict[K, Probe]:
     """Ask each broker what it says of itself."""
     return {
-        key: Probe(_why(answer)) if isinstance(answer, FirnlineError) else Probe(None, answer)
+        key: Probe(why_not(answer)) if isinstance(answer, FirnlineError) else Probe(None, answer)
         for key, answer in ask_all(nodes, _status_of, timeout_s).items()
     }
 
@@ -71,8 +71,8 @@ def _status_of(node: Connection) -> Any:
         return None
 
 
-def _why(problem: FirnlineError) -> str:
+def why_not(problem: FirnlineError) -> str:
     """Return why a node gave no answer, without its address."""
     if isinstance(problem, NoAnswer):
-        return "it does not answer in time"
+        return "no answer in time"
     return problem.why.rpartition(": ")[2]

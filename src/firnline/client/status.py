@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from firnline.base.errors import FirnlineError
 from firnline.client.connection import Connection, Unreachable, parse_address
-from firnline.client.probes import Node, Probe, ask_all, probe_brokers
+from firnline.client.probes import Node, Probe, ask_all, probe_brokers, why_not
 from firnline.client.quorum import QuorumInfo, state_of
 from firnline.client.wire import refuse
 from firnline.protocol.messages.k03_metadata import MetadataRequest
@@ -25,7 +25,7 @@ ALIVE, FENCED, LEAVING, NO_ANSWER = "alive", "fenced", "controlled-shutdown", "n
 # A controller fetches at least every half second. One that does not answer is given less time.
 _SILENT_MS, _SILENT_AND_DEAF_MS = 10_000, 3_000
 # How long one node may be silent: a part of the time of all, between these.
-_PROBE_MIN_S, _PROBE_MAX_S, _PROBE_PART = 1.0, 3.0, 3
+_PROBE_MIN_S, _PROBE_MAX_S, _PROBE_PART = 1.0, 3.0, 4
 _RETRY_S = 0.2
 
 
@@ -162,7 +162,7 @@ def _quorum(
     while True:
         answers = ask_all(voters.values(), _described(seen.cluster.cluster_id), probe_s)
         deaf = {
-            node_id: str(answer)
+            node_id: f"{voters[node_id][1]}:{voters[node_id][2]}, {why_not(answer)}"
             for node_id, answer in answers.items()
             if isinstance(answer, Unreachable)
         }
@@ -296,22 +296,24 @@ def _problems(
     ):
         if count:
             noun = "partition" if count == 1 else "partitions"
-            lines.append(_line(f"{count} {noun} {what}", f"firnline {command}"))
+            lines.append(_line(f"{count} {noun} {what}", f"`firnline {command}`"))
     return lines
 
 
-def _line(what: str, command: str) -> str:
+def _line(what: str, see: str) -> str:
     """Return one problem: what is wrong, and what tells more."""
-    return f"{what} (see `{command}`)"
+    return f"{what} (see {see})"
 
 
 def _of_quorum(found: ClusterState, deaf: Mapping[int, str]) -> list[str]:
     if found.quorum is None:
         what = "no controller is active: nothing can be changed, and what metadata says may be old"
-        lines = [_line(what, "firnline quorum status")]
-        return lines + [f"controller {node_id}: {why}" for node_id, why in sorted(deaf.items())]
+        lines = [_line(what, "`firnline quorum status`")]
+        return lines + [
+            f"controller {node_id} does not answer: {why}" for node_id, why in sorted(deaf.items())
+        ]
     return [
-        _line(f"controller {row.node_id} is silent", "firnline quorum status")
+        _line(f"controller {row.node_id} is silent", "`firnline quorum status`")
         for row in found.quorum.replicas
         if _is_silent(row, found.quorum, is_deaf=row.node_id in deaf)
     ]
@@ -328,13 +330,15 @@ def _of_broker(broker: BrokerState, probe: Probe) -> list[str]:
     who = f"broker {broker.broker_id}"
     if broker.state == NO_ANSWER:
         what = f"{who} does not answer at {broker.address}: {probe.why}. Last known: {broker.last_known}"
-        return [f"{what}, leader of {broker.leads} partitions (its log and its process tell more)"]
+        return [
+            f"{what}, leader of {broker.leads} partitions (see its log, and whether its process runs)"
+        ]
     if broker.state != ALIVE:
-        return [_line(f"{who} is {broker.state}", "firnline quorum status")]
+        return [_line(f"{who} is {broker.state}", "`firnline quorum status`")]
     lines = []
     if broker.offline:
         what = f"{who} cannot serve {broker.offline} of its replicas: its log says why"
-        lines.append(_line(what, "firnline topic describe --under-replicated"))
+        lines.append(_line(what, "`firnline topic describe --under-replicated`"))
     for each in [] if probe.status is None else probe.status.problems:
-        lines.append(_line(f"{who}: {each.what}", each.command))
+        lines.append(_line(f"{who}: {each.what}", each.see))
     return lines

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple
 from firnline.api.context import RequestContext
 from firnline.api.dispatch import Dispatcher
 from firnline.base.background import Background
+from firnline.base.counting.times import Times
 from firnline.base.effects import (
     CancelSubmit,
     CancelTimer,
@@ -200,6 +201,15 @@ class Runtime:
         more = f" ({self._unsaid} more like it)" if self._unsaid else ""
         self._warned_at, self._unsaid = now, 0
         log.warning("%s%s", line, more)
+
+    @property
+    def flush_times(self) -> Times:
+        """How long rounds of syncs took."""
+        return self._flushes.times
+
+    def delayed(self, kind: str) -> int:
+        """How many operations of a kind, such as `produce`, wait with a timer of their own."""
+        return sum(isinstance(key, tuple) and key[0] == kind for key in self._timers)
 
     @property
     def stuck_compactions(self) -> int:

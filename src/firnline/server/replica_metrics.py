@@ -7,12 +7,13 @@ by its old replicas, not by those being added. Source: spec 2.10; KIP-841, KIP-8
 from collections.abc import Generator, Iterator, Sequence
 from typing import NamedTuple
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import GaugeMetricFamily, Metric
 
 from firnline.broker.node import BrokerNode
 from firnline.metadata.image import PartitionImage
 from firnline.replica.alter import IsrCounters
 from firnline.replica.partition import Partition
+from firnline.server.broker_metrics.requests import twins
 
 # Per slice: below a millisecond.
 PARTITIONS_PER_SLICE = 250
@@ -94,7 +95,9 @@ def families(found: ReplicaFacts) -> Iterator[Metric]:
         ("isrshrinks", found.changes.shrinks, "Replicas left an ISR."),
         ("failedisrupdates", found.changes.failed, "Proposed ISR changes that were refused."),
     ):
-        yield CounterMetricFamily(_MANAGER + name, words, count)
+        for family in twins(_MANAGER + name, words, ()):
+            family.add_metric((), count)  # type: ignore[attr-defined]
+            yield family
     yield GaugeMetricFamily(
         "kafka_server_assignmentsmanager_queuedreplicatodirassignments",
         "Replicas whose directory the controller does not know yet.",

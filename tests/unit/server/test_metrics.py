@@ -4,6 +4,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -15,10 +16,12 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from firnline.base.counting.times import Times
 from firnline.base.errors import ConfigError
 from firnline.base.limits import SCRAPE_SILENCE_S, SCRAPES_MAX
 from firnline.broker.fetch_session import Full, Wanted
 from firnline.log.retention import Overdue
+from firnline.runtime.bounds.admission import Admission
 from firnline.runtime.failed_requests import FailedRequests
 from firnline.runtime.loop import Runtime
 from firnline.runtime.poll import PollLoop
@@ -43,7 +46,9 @@ def shown(harness: Harness, slow: SlowSteps | None = None) -> Iterator[Exporter]
     def ask(work: Callable[[], Any], timeout_s: float) -> Any:
         return work()
 
-    loop = SimpleNamespace(slow_steps=slow or SlowSteps(), timers={"one": 1})
+    loop = SimpleNamespace(
+        slow_steps=slow or SlowSteps(), timers={"one": 1}, since_s=time.monotonic(), idle_s=0.0
+    )
     runtime: Any = SimpleNamespace(
         node=harness.node,
         dispatcher=harness.dispatcher,
@@ -57,6 +62,9 @@ def shown(harness: Harness, slow: SlowSteps | None = None) -> Iterator[Exporter]
         failed_requests=FailedRequests(),
         answers=SimpleNamespace(held_bytes=0, waiting=0, refused=0, slow_readers=0),
         incoming=SimpleNamespace(held_bytes=0, waiting=0, slow_senders=0),
+        admission=Admission(lambda call: None),
+        flush_times=Times(),
+        delayed=lambda kind: 0,
     )
     exporter = Exporter(0)
     try:
@@ -327,7 +335,12 @@ def test_full_tables_and_who_made_room_are_shown() -> None:
         runtime: Any = exporter._runtime
         counted = SimpleNamespace(evicted=5, refused=6)
         server = SimpleNamespace(
-            dispatcher=harness.dispatcher, connection_count=1, counted=counted, slow_requests=2
+            dispatcher=harness.dispatcher,
+            connection_count=1,
+            accepted=3,
+            listener="PLAINTEXT",
+            counted=counted,
+            slow_requests=2,
         )
         runtime.servers = [server, server]  # two listeners that are counted together
         runtime.incoming = SimpleNamespace(held_bytes=7, waiting=8, slow_senders=9)

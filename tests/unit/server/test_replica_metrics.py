@@ -93,7 +93,14 @@ def test_requests_to_all_listeners_of_a_combined_node_are_counted() -> None:
     controllers = member.dispatchers[CONTROLLER_PORT + 1][1]
     counted = SimpleNamespace(evicted=0, refused=0)
     servers = [
-        SimpleNamespace(dispatcher=each, connection_count=1, counted=counted, slow_requests=0)
+        SimpleNamespace(
+            dispatcher=each,
+            connection_count=1,
+            accepted=3,
+            listener="PLAINTEXT",
+            counted=counted,
+            slow_requests=0,
+        )
         for each in (controllers, clients, clients)
     ]
     runtime: Any = SimpleNamespace(

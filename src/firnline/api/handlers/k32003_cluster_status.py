@@ -80,8 +80,7 @@ def _answer(
             if records
         ],
         problems=[
-            ClusterStatusProblem(kind=each.kind, what=each.what, command=each.command)
-            for each in wrong
+            ClusterStatusProblem(kind=each.kind, what=each.what, see=each.see) for each in wrong
         ],
         controllers=[
             ClusterStatusController(node_id=each.node_id, host=each.host, port=each.port)

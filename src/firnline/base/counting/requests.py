@@ -12,6 +12,16 @@ class CopiedTimes(NamedTuple):
     local: tuple[int, ...] = ()
     remote: tuple[int, ...] = ()
 
+    def plus(self, other: "CopiedTimes") -> "CopiedTimes":
+        """Return the sums."""
+        return CopiedTimes(*(_sum(one, more) for one, more in zip(self, other, strict=True)))
+
+
+def _sum(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:
+    if not one or not other:
+        return one or other
+    return tuple(first + second for first, second in zip(one, other, strict=True))
+
 
 class RequestTimes:
     """How long requests took, of those that were timed: at most one in each millisecond.

@@ -35,7 +35,7 @@ class Times:
         return tuple(self.counts)
 
 
-def quantile_ms(counts: Sequence[int], part: float) -> float:
+def quantile_ms(counts: Sequence[float], part: float) -> float:
     """Return the time in ms that `part` of what was counted took at most; 0.0 if nothing was counted.
 
     Within a bucket times are taken to be spread evenly. What is above the last bucket counts as its end.
@@ -43,7 +43,7 @@ def quantile_ms(counts: Sequence[int], part: float) -> float:
     total = sum(counts)
     if not total:
         return 0.0
-    wanted, seen = part * total, 0
+    wanted, seen = part * total, 0.0
     for place, count in enumerate(counts):
         if count and seen + count >= wanted:
             end = ENDS_MS[min(place, _BUCKETS - 1)]

@@ -55,7 +55,7 @@ class ClusterStatusUnreadable(Struct):
 class ClusterStatusProblem(Struct):
     kind = f("string", "0+", "One word, as in the label of the metric firnline_problems.")
     what = f("string", "0+", "What is wrong, for people.")
-    command = f("string", "0+", "What tells more.")
+    see = f("string", "0+", "What tells more: a command in backticks, or a place.")
 
 
 class ClusterStatusController(Struct):
