@@ -127,8 +127,8 @@ class RequestFamilies:
             "lateness": facts.lateness,
             "flushes": facts.flushes,
         }
-        for row in facts.connections:
-            loop[row.listener, "connections"] = (row.accepted, row.accepted - row.open)
+        for each in facts.connections:
+            loop[each.listener, "connections"] = (each.accepted, each.accepted - each.open)
         with self._lock:
             grown = self._times.since(facts.now_ms, times)
             others = self._others.since(facts.now_ms, loop)
