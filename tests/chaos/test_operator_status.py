@@ -22,6 +22,7 @@ from prometheus_client.samples import Sample
 
 from firnline.testing.cluster import Cluster
 from tests.dashboards import blank, page
+from tests.peers.nodes import eventually
 from tests.peers.ports import free_ports
 
 pytestmark = pytest.mark.slow
@@ -72,6 +73,11 @@ class Nodes:
         line = [sys.executable, "-m", "firnline", *words]
         line += ["--bootstrap-server", self.cluster.bootstrap]
         return subprocess.run(line, capture_output=True, text=True, timeout=60, check=False)
+
+    def well(self) -> Any:
+        """What it prints when all is well; None on a machine so busy that a loop was held up lately."""
+        done = self.run("cluster", "status", "--format", "json")
+        return json.loads(done.stdout) if done.returncode == 0 else None
 
     def status(self, *, code: int, timeout_s: int = 5) -> Any:
         """What `cluster status` prints for programs; it must end with `code`."""
@@ -161,7 +167,7 @@ def metrics_in(expression: str) -> set[str]:
 
 
 def test_a_cluster_in_which_all_is_well(nodes: Nodes) -> None:
-    found = nodes.status(code=0)
+    found = eventually("all is well", nodes.well, within_s=90)
     assert [row["state"] for row in found["brokers"]] == ["alive"] * NODES
     assert (found["is_current"], found["unknown"], found["problems"]) == (True, 0, [])
     assert {each.value for each in nodes.samples() if each.name == "firnline_problems"} == {0.0}
@@ -213,7 +219,7 @@ def test_five_seconds_after_two_of_three_died_nothing_is_called_alive_or_known(
     assert any(re.match(r"broker 1 does not answer at .*: Connection refused", x) for x in lines)
     text = nodes.run("cluster", "status", "--timeout", "1").stdout
     assert "all is well" not in text
-    assert "without a leader        unknown (last known 0)" in text
+    assert "without a leader   unknown (last known 0)" in text
     assert "no answer (last known alive)" in text
     described = nodes.run("topic", "describe", "t").stdout
     assert "unknown (last known " in described

@@ -364,8 +364,7 @@ class OneFetch:
                 outcomes.append(found)
                 must_answer = must_answer or found.code == Code.NOT_LEADER_OR_FOLLOWER
                 continue
-            found.traffic.fetches += 1
-            max_bytes = wanted.max_bytes
+            max_bytes, found.traffic.fetches = wanted.max_bytes, found.traffic.fetches + 1
             look = self._preferred_replica if is_consumer else self._refusal
             instead = look(found, wanted) if prefers or not is_consumer else None
             outcome: ReadOutcome = instead or found.read(

@@ -79,7 +79,7 @@ def _show(found: ClusterState) -> None:
             "topics": found.topics,
             "partitions": found.partitions,
             "without_a_leader": count(found.offline),
-            "leader_does_not_answer": found.unknown,
+            "leader_is_silent": found.unknown,
             "under_min_isr": count(found.under_min_isr),
             "under_replicated": count(found.under_replicated),
         }

@@ -27,6 +27,8 @@ _SILENT_MS, _SILENT_AND_DEAF_MS = 10_000, 3_000
 # How long one node may be silent: a part of the time of all, between these.
 _PROBE_MIN_S, _PROBE_MAX_S, _PROBE_PART = 1.0, 3.0, 4
 _RETRY_S = 0.2
+# Brokers that are asked to forward a question: one may be about to die.
+_FORWARDERS = 3
 
 
 class BrokerState(NamedTuple):
@@ -188,7 +190,9 @@ def _by_a_broker(seen: _Seen, probe_s: float, until_s: float) -> QuorumInfo | No
         if seen.probes[row.broker_id].why is None
     ]
     while True:
-        for answer in ask_all(answering[:1], _described(seen.cluster.cluster_id), probe_s).values():
+        for answer in ask_all(
+            answering[:_FORWARDERS], _described(seen.cluster.cluster_id), probe_s
+        ).values():
             if isinstance(answer, QuorumInfo) and answer.leader_id >= 0:
                 return answer
         if time.monotonic() + _RETRY_S >= until_s:

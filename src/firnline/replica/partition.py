@@ -101,9 +101,7 @@ class Partition:
     """
 
     __slots__ = (
-        "brokers",
-        "deletion_waiters",
-        "epoch_start_offset",
+        *("brokers", "deletion_waiters", "epoch_start_offset"),
         "failed_by",
         "fetch_waiters",
         "followers",

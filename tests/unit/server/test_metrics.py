@@ -74,7 +74,7 @@ def shown(harness: Harness, slow: SlowSteps | None = None) -> Iterator[Exporter]
         exporter.close()
 
 
-def scrape(exporter: Exporter) -> Values:
+def scrape(exporter: Exporter, labels: tuple[str, ...] = LABELS) -> Values:
     """Value by (name, labels of interest)."""
     url = f"http://127.0.0.1:{exporter.port}/metrics"
     with urllib.request.urlopen(url, timeout=30) as answer:
@@ -82,7 +82,7 @@ def scrape(exporter: Exporter) -> Values:
     return {
         (
             sample.name,
-            "/".join(sample.labels[name] for name in LABELS if name in sample.labels),
+            "/".join(sample.labels[name] for name in labels if name in sample.labels),
         ): sample.value
         for family in text_string_to_metric_families(text)
         for sample in family.samples

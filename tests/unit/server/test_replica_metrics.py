@@ -3,12 +3,14 @@
 from types import SimpleNamespace
 from typing import Any
 
+from firnline.base.counting.times import Times
 from firnline.log.recovery import at_once
 from firnline.protocol.messages.k45_alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
     ReassignableTopic,
 )
+from firnline.runtime.bounds.admission import Admission
 from firnline.runtime.failed_requests import FailedRequests
 from firnline.runtime.steps import SlowSteps
 from firnline.server import metrics, replica_metrics
@@ -107,7 +109,10 @@ def test_requests_to_all_listeners_of_a_combined_node_are_counted() -> None:
         node=member.node,
         dispatcher=clients,
         servers=servers,
-        loop=SimpleNamespace(slow_steps=SlowSteps(), timers=()),
+        loop=SimpleNamespace(slow_steps=SlowSteps(), timers=(), since_s=0.0, idle_s=0.0),
+        delayed=lambda kind: 0,
+        admission=Admission(lambda call: None),
+        flush_times=Times(),
         stuck_compactions=0,
         abandoned_threads=0,
         failed_requests=FailedRequests(),
