@@ -167,7 +167,7 @@ def metrics_in(expression: str) -> set[str]:
 
 
 def test_a_cluster_in_which_all_is_well(nodes: Nodes) -> None:
-    found = eventually("all is well", nodes.well, within_s=90)
+    found: Any = eventually("all is well", nodes.well, within_s=90)
     assert [row["state"] for row in found["brokers"]] == ["alive"] * NODES
     assert (found["is_current"], found["unknown"], found["problems"]) == (True, 0, [])
     assert {each.value for each in nodes.samples() if each.name == "firnline_problems"} == {0.0}

@@ -168,6 +168,7 @@ class Dispatcher:
         if api.key == _PRODUCE_KEY and not context.owns_bytes:
             data = memoryview(bytearray(data))  # it outlives the frame, and is stamped in place
         context.is_large = context.has_slices_left = context.owns_bytes = True
+        context.local_s = 0.0  # others run between its slices: all of it counts as remote time
         context.is_urgent |= api.key == _FETCH_KEY  # it may be a follower's
         self.sliced_request = context
         steps = read_in_slices(api, data, position)

@@ -1,7 +1,7 @@
 """What is wrong with a broker, by its own account: for `firnline cluster status`, metrics and alerts. PURE.
 
-Each problem has a kind, a sentence for people, and what tells more. It is reported while it
-lasts; what happened once, such as a failed append, for as long as it says here.
+Each problem has a kind, a sentence for people, and what tells more. It is reported while it lasts; what
+happened once, such as a failed append, for as long as it says here.
 """
 
 from collections.abc import Generator
@@ -48,19 +48,16 @@ class Problem(NamedTuple):
 
 def problems(node: "BrokerNode", now_ms: int) -> Generator[None, None, list[Problem]]:
     """Return the problems of this node, now; yields after some partitions, so that others are served."""
-    found = [*_appends(node, now_ms), *_disks(node, now_ms), *_loop(node, now_ms)]
+    found = yield from _appends(node, now_ms)
+    found += [*_disks(node, now_ms), *_loop(node, now_ms)]
     found += yield from _tier(node, now_ms)
     found += _metadata(node)
     redact = node.config.redact
     return [each._replace(what=redact(each.what)) for each in found]
 
 
-def _appends(node: "BrokerNode", now_ms: int) -> list[Problem]:
-    failing = [
-        (topic, traffic)
-        for topic, traffic in node.hosted.traffic
-        if traffic.failed_append_ms >= 0 and now_ms - traffic.failed_append_ms <= APPEND_FAILED_MS
-    ]
+def _appends(node: "BrokerNode", now_ms: int) -> Generator[None, None, list[Problem]]:
+    failing = yield from node.hosted.traffic.failing_since(now_ms - APPEND_FAILED_MS)
     if not failing:
         return []
     last_ms = max(traffic.failed_append_ms for _, traffic in failing)

@@ -97,7 +97,7 @@ class Storage:
         self._cordoned = cordoned
         self._is_failure_known = is_failure_known
         self._files: LogFiles = EnoughFiles() if files is None else files
-        self.offline: dict[str, StorageError] = {}
+        self.offline: dict[str, StorageError] = {}  # by path: why a directory has failed
         self._damaged: dict[str, None] = {}  # directories with a replica that was found damaged
         # The directory that an operator has chosen for a replica that does not exist yet.
         self._preferred: dict[TopicPartition, str] = {}

@@ -10,6 +10,7 @@ that the state is broken, and stops the node.
 import logging
 import queue
 import time
+from collections import Counter
 from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple
@@ -207,9 +208,9 @@ class Runtime:
         """How long rounds of syncs took."""
         return self._flushes.times
 
-    def delayed(self, kind: str) -> int:
-        """How many operations of a kind, such as `produce`, wait with a timer of their own."""
-        return sum(isinstance(key, tuple) and key[0] == kind for key in self._timers)
+    def delayed(self) -> Counter[object]:
+        """Return how many operations of each kind, such as `produce`, wait with a timer of their own."""
+        return Counter(key[0] for key in self._timers if isinstance(key, tuple))
 
     @property
     def stuck_compactions(self) -> int:

@@ -124,7 +124,7 @@ def look(runtime: Runtime) -> Generator[None, None, Snapshot]:
     if isinstance(node, BrokerNode):
         replicas = yield from replica_metrics.look(node)
         broker = yield from node_metrics.look(runtime, node)
-        traffic = traffic_metrics.look(node.hosted.traffic)
+        traffic = yield from traffic_metrics.look(node.hosted.traffic)
         lateness = node.machine.lateness.copy()
     partitions: list[PartitionSizes] = []
     if len(hosted) <= PARTITION_SERIES_MAX:

@@ -32,6 +32,7 @@ class ReplicaFacts(NamedTuple):
     reassigning: int = 0
     changes: IsrCounters = IsrCounters()
     unassigned_directories: int = 0
+    max_lag: int = 0
 
 
 def look(node: BrokerNode) -> Generator[None, None, ReplicaFacts]:
@@ -54,6 +55,7 @@ def _with(facts: ReplicaFacts, node: BrokerNode, some: Sequence[Partition]) -> R
     states = [(partition, _state(node, partition)) for partition in led]
     return facts._replace(
         leaders=facts.leaders + len(led),
+        max_lag=max([facts.max_lag, *(each.lag for each in some if not each.is_leader)]),
         offline=facts.offline + sum(partition.is_offline for partition in some),
         under_replicated=facts.under_replicated
         + sum(len(partition.isr) < _factor(partition, state) for partition, state in states),
@@ -98,6 +100,13 @@ def families(found: ReplicaFacts) -> Iterator[Metric]:
         for family in twins(_MANAGER + name, words, ()):
             family.add_metric((), count)  # type: ignore[attr-defined]
             yield family
+    lag = GaugeMetricFamily(
+        "kafka_server_replicafetchermanager_maxlag",
+        "The most records that a replica here lacks of what its leader has committed.",
+        labels=["clientId", "clientid"],  # two rule files for the JMX exporter spell it in two ways
+    )
+    lag.add_metric(["Replica", "Replica"], found.max_lag)
+    yield lag
     yield GaugeMetricFamily(
         "kafka_server_assignmentsmanager_queuedreplicatodirassignments",
         "Replicas whose directory the controller does not know yet.",

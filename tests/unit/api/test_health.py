@@ -43,7 +43,7 @@ def test_appends_that_fail_are_reported_for_as_long_as_producers_try_again(
     assert "appends-fail" in said(harness)
     harness.pass_time(health.APPEND_FAILED_MS + 1)
     assert not said(harness)
-    total = harness.node.hosted.traffic.total()
+    total = at_once(harness.node.hosted.traffic.total())
     assert (total.failed_appends, total.failed_produces, total.produces) == (1, 1, 2)
 
 

@@ -1,5 +1,6 @@
 """Watching the machine: a loop that is late, disks that are asked, and one that hangs."""
 
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -9,7 +10,6 @@ from typing import Any
 import pytest
 
 from firnline.base.counting.machine import MachineFacts
-from firnline.runtime import machine
 from firnline.runtime.machine import MachineWatch
 from firnline.runtime.poll import PollLoop
 
@@ -52,7 +52,7 @@ def test_a_disk_that_hangs_is_named_and_holds_up_nobody(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     answers = threading.Event()
-    monkeypatch.setattr(machine.os, "statvfs", lambda path: answers.wait(20) and None)
+    monkeypatch.setattr(os, "statvfs", lambda path: answers.wait(20) and None)
     loop, facts = PollLoop(), MachineFacts()
     watch = MachineWatch(loop, facts, [str(tmp_path)], lambda: 7_000)
     until(lambda: facts.silent_disk)

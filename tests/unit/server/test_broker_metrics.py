@@ -12,6 +12,7 @@ from firnline.base.counting.requests import RequestTimes
 from firnline.base.counting.traffic import TrafficByTopic
 from firnline.base.errors import ConfigError
 from firnline.cli.dev import dev_config
+from firnline.log.recovery import at_once
 from firnline.server.broker_metrics import traffic
 from firnline.server.broker_metrics.requests import LoopTime, RequestFacts, RequestFamilies
 from firnline.server.broker_metrics.window import Window
@@ -89,11 +90,11 @@ def test_topics_are_shown_up_to_a_limit_and_their_sum_always() -> None:
     for number in range(traffic.TOPIC_SERIES_MAX):
         counted.join(f"t{number}").messages_in = 2
     prefix = "kafka_server_brokertopicmetrics_messagesin"
-    found = values(traffic.families(traffic.look(counted)))
+    found = values(traffic.families(at_once(traffic.look(counted))))
     assert found[f"{prefix}_total",] == found[f"{prefix}persec",] == 2_000
     assert found[f"{prefix}persec", "t7"] == 2
     counted.join("one too many")
-    found = values(traffic.families(traffic.look(counted)))
+    found = values(traffic.families(at_once(traffic.look(counted))))
     assert found[f"{prefix}_total",] == 2_000
     assert (f"{prefix}persec", "t7") not in found
 

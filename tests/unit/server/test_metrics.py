@@ -7,6 +7,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -64,7 +65,7 @@ def shown(harness: Harness, slow: SlowSteps | None = None) -> Iterator[Exporter]
         incoming=SimpleNamespace(held_bytes=0, waiting=0, slow_senders=0),
         admission=Admission(lambda call: None),
         flush_times=Times(),
-        delayed=lambda kind: 0,
+        delayed=Counter,
     )
     exporter = Exporter(0)
     try:

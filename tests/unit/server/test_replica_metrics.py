@@ -1,5 +1,6 @@
 """What the metrics port says of replicas, and of requests to all listeners of a node."""
 
+from collections import Counter
 from types import SimpleNamespace
 from typing import Any
 
@@ -110,7 +111,7 @@ def test_requests_to_all_listeners_of_a_combined_node_are_counted() -> None:
         dispatcher=clients,
         servers=servers,
         loop=SimpleNamespace(slow_steps=SlowSteps(), timers=(), since_s=0.0, idle_s=0.0),
-        delayed=lambda kind: 0,
+        delayed=Counter,
         admission=Admission(lambda call: None),
         flush_times=Times(),
         stuck_compactions=0,

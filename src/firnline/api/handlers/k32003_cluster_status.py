@@ -85,6 +85,7 @@ def _answer(
         controllers=[
             ClusterStatusController(node_id=each.node_id, host=each.host, port=each.port)
             for each in quorum.voters.voters
+            if not quorum.voters.is_sole(node.node_id)  # it may listen to no other node
         ],
         controller_id=quorum.leader_id,
         controller_epoch=quorum.counters().epoch,

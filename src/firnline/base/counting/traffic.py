@@ -5,7 +5,10 @@ plain integers, and looks nothing up. Names and meanings are those of Kafka's Br
 differ, docs/reference/metrics.md says how.
 """
 
-from collections.abc import Iterator
+from collections.abc import Generator
+
+# Below a millisecond.
+_TOPICS_PER_SLICE, _LOOKS_PER_SLICE = 250, 5_000
 
 
 class Traffic:
@@ -57,10 +60,6 @@ class TrafficByTopic:
         self._gone = Traffic()  # the sums over topics that are no longer here
         self.elsewhere = Traffic()  # requests for partitions that are not here
 
-    def __iter__(self) -> Iterator[tuple[str, Traffic]]:
-        """The topics with their counters, by name."""
-        return iter(sorted(self.by_topic.items()))
-
     def join(self, topic: str) -> Traffic:
         """A partition of the topic is here: return the counters to use for it."""
         found = self.by_topic.get(topic)
@@ -78,12 +77,26 @@ class TrafficByTopic:
         if not found.partitions:
             self._gone.add(self.by_topic.pop(topic))
 
-    def total(self) -> Traffic:
-        """Return the sums over all topics since the start. They never fall."""
+    def total(self) -> Generator[None, None, Traffic]:
+        """Return the sums over all topics since the start, in slices. They never fall."""
         found = Traffic()
-        for each in (self._gone, self.elsewhere, *self.by_topic.values()):
+        found.add(self._gone)
+        found.add(self.elsewhere)
+        for number, each in enumerate(list(self.by_topic.values()), 1):
             found.add(each)
+            if number % _TOPICS_PER_SLICE == 0:
+                yield
         return found
+
+    def failing_since(self, since_ms: int) -> Generator[None, None, list[tuple[str, Traffic]]]:
+        """Return the topics with an append that the disk refused since then, by name; in slices."""
+        found = []
+        for number, (topic, each) in enumerate(list(self.by_topic.items()), 1):
+            if each.failed_append_ms >= max(since_ms, 0):
+                found.append((topic, each))
+            if number % _LOOKS_PER_SLICE == 0:
+                yield
+        return sorted(found, key=lambda row: row[0])
 
 
 # Of a partition that is not hosted: counted, and never looked at.

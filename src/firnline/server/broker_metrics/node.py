@@ -39,7 +39,6 @@ class NodeFacts(NamedTuple):
 
     directories  by path: whether the log directory has failed
     delayed      by kind: operations that wait
-    max_lag      the most records that a replica here lacked of its leader's high watermark
     """
 
     state: int
@@ -50,7 +49,6 @@ class NodeFacts(NamedTuple):
     groups: int
     groups_by_state: dict[str, int]
     delayed: dict[str, int]
-    max_lag: int
 
 
 def look(runtime: Runtime, node: BrokerNode) -> Generator[None, None, NodeFacts]:
@@ -64,7 +62,7 @@ def look(runtime: Runtime, node: BrokerNode) -> Generator[None, None, NodeFacts]
             by_state[group.state] += 1
         if number % _GROUPS_PER_SLICE == 0:
             yield
-    machine = node.machine
+    machine, delayed = node.machine, runtime.delayed()
     is_recent = now_ms - machine.held_up_at_ms < HELD_UP_REPORTED_MS
     return NodeFacts(
         state=_BROKER_STATES[node.lifecycle.stage],
@@ -74,8 +72,7 @@ def look(runtime: Runtime, node: BrokerNode) -> Generator[None, None, NodeFacts]
         held_up_ms=machine.held_up_ms if is_recent else 0,
         groups=node.groups.group_count,
         groups_by_state=by_state,
-        delayed={"Produce": runtime.delayed("produce"), "Fetch": runtime.delayed("fetch")},
-        max_lag=max((p.lag for p in node.hosted if not p.is_leader), default=0),
+        delayed={"Produce": delayed["produce"], "Fetch": delayed["fetch"]},
     )
 
 
@@ -142,13 +139,6 @@ def _waiting(found: NodeFacts) -> Iterator[Metric]:
     for kind, count in found.delayed.items():
         delayed.add_metric([kind, kind], count)
     yield delayed
-    lag = GaugeMetricFamily(
-        "kafka_server_replicafetchermanager_maxlag",
-        "The most records that a replica here lacks of what its leader has committed.",
-        labels=["clientId", "clientid"],
-    )
-    lag.add_metric(["Replica", "Replica"], found.max_lag)
-    yield lag
 
 
 def _io() -> Iterator[Metric]:

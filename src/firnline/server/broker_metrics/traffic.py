@@ -4,7 +4,7 @@ Names are those of Kafka's BrokerTopicMetrics as the JMX exporter prints them: `
 Kafka do, and `persec`, as others do. Each has a value for every topic, and one without labels for all topics.
 """
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import NamedTuple
 
 from prometheus_client.core import CounterMetricFamily, Metric
@@ -41,14 +41,17 @@ class TrafficFacts(NamedTuple):
     total: Traffic
 
 
-def look(traffic: TrafficByTopic) -> TrafficFacts:
-    """Read the values, on the loop."""
+def look(traffic: TrafficByTopic) -> Generator[None, None, TrafficFacts]:
+    """Read the values, on the loop; yields after some topics."""
     topics: list[tuple[str, tuple[int, ...]]] = []
     if len(traffic.by_topic) <= TOPIC_SERIES_MAX:
         topics = [
-            (topic, tuple(getattr(counted, name) for name in _NAMES)) for topic, counted in traffic
+            (topic, tuple(getattr(counted, name) for name in _NAMES))
+            for topic, counted in traffic.by_topic.items()
         ]
-    return TrafficFacts(topics, traffic.total())
+        yield
+    total = yield from traffic.total()
+    return TrafficFacts(sorted(topics), total)
 
 
 def families(found: TrafficFacts) -> Iterator[Metric]:
