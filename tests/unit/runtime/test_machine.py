@@ -52,7 +52,12 @@ def test_a_disk_that_hangs_is_named_and_holds_up_nobody(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     answers = threading.Event()
-    monkeypatch.setattr(os, "statvfs", lambda path: answers.wait(20) and None)
+
+    def hang(path: str) -> None:
+        answers.wait(20)
+        raise OSError
+
+    monkeypatch.setattr(os, "statvfs", hang)
     loop, facts = PollLoop(), MachineFacts()
     watch = MachineWatch(loop, facts, [str(tmp_path)], lambda: 7_000)
     until(lambda: facts.silent_disk)

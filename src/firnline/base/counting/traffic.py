@@ -8,7 +8,7 @@ differ, docs/reference/metrics.md says how.
 from collections.abc import Generator
 
 # Below a millisecond.
-_TOPICS_PER_SLICE, _LOOKS_PER_SLICE = 250, 5_000
+_TOPICS_PER_SLICE, _ASKED_PER_SLICE = 250, 5_000
 
 
 class Traffic:
@@ -94,7 +94,7 @@ class TrafficByTopic:
         for number, (topic, each) in enumerate(list(self.by_topic.items()), 1):
             if each.failed_append_ms >= max(since_ms, 0):
                 found.append((topic, each))
-            if number % _LOOKS_PER_SLICE == 0:
+            if number % _ASKED_PER_SLICE == 0:
                 yield
         return sorted(found, key=lambda row: row[0])
 
