@@ -30,12 +30,15 @@ _Problems = dict[str, StorageError]  # by path
 class FlushGroup:
     """The rounds of syncs of one log directory: one runs, and new Flush effects wait for the next.
 
-    No Flush is reported before the whole round is done, so the order of the syncs does not matter.
+    No Flush is reported before the whole round is done, so the order of the syncs does not matter. `times`
+    counts how long rounds took.
     """
 
-    def __init__(self, loop: PollLoop, doorbell: Doorbell, flushed: Flushed, times: Times) -> None:
+    def __init__(
+        self, loop: PollLoop, doorbell: Doorbell, flushed: Flushed, times: Times | None = None
+    ) -> None:
         self._loop = loop
-        self._times, self._began_s = times, 0.0
+        self._times, self._began_s = times or Times(), 0.0
         self._flushed = flushed
         self._waiting: list[Flush] = []
         self._in_flight: list[Flush] = []
