@@ -254,7 +254,7 @@ CLUSTERS = (
     Mutant(
         "rel-P9, in a cluster: a log directory that fails alone takes no other one along",
         "broker.storage:Storage._stops_with",
-        "len(self._offline) == len(self.directories)",
+        "len(self.offline) == len(self.directories)",
         "True",
         seeds=SEEDS,
         seconds=25,

@@ -36,8 +36,8 @@ class ResponseMemory(Protocol):
 class Connection(Protocol):
     """The connection of a request: runtime.net.Connection, or that of the simulator.
 
-    The runtime's has `turn`, `closed`, `response_memory` and `when_gone`, too. They are optional, because a
-    connection without a socket needs none of them.
+    The runtime's has `turn`, `closed`, `response_memory`, `when_gone` and `began_s`, too. They are optional,
+    because a connection without a socket needs none of them.
     """
 
     @property
@@ -61,6 +61,9 @@ class RequestContext:
     is_change    it changes something, so it runs to its end even if the client disconnects (api/slices)
     is_urgent    its slices run before those of other requests. Fetches of replicas and requests of brokers
                  to controllers are urgent: they must not wait behind any number of clients
+    began_s      when a request that is timed was first looked at, by the clock of the dispatcher; 0.0: it is
+                 not timed
+    local_s      how long its handler took; None: that is counted already
     on_end       called after the last slice, however the request ends; set by the owner of its bytes
     """
 
@@ -69,6 +72,7 @@ class RequestContext:
     __slots__ = (
         "api_key",
         "api_version",
+        "began_s",
         "client_id",
         "connection",
         "correlation_id",
@@ -76,6 +80,7 @@ class RequestContext:
         "is_change",
         "is_large",
         "is_urgent",
+        "local_s",
         "on_end",
         "owns_bytes",
         "received_ms",
@@ -100,6 +105,8 @@ class RequestContext:
         self.turn: int = getattr(connection, "turn", 0)
         self.is_large = self.has_slices_left = self.is_change = self.owns_bytes = False
         self.is_urgent = api_key in OF_BROKERS
+        self.began_s: float = getattr(connection, "began_s", 0.0)
+        self.local_s: float | None = None
 
     @property
     def is_gone(self) -> bool:

@@ -10,15 +10,18 @@ answers a version that it does not know, in the layout of version 0 (C4).
 """
 
 import struct
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from functools import partial
 from importlib import import_module
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from firnline.api.context import Connection, RequestContext
 from firnline.api.duplicates import folding
-from firnline.api.fast_path import common_request
+from firnline.api.error_counts import count_errors
+from firnline.api.fast_path import Fields, common_request
 from firnline.base.background import SlicedTask, run_to_completion
+from firnline.base.counting.requests import CopiedTimes
 from firnline.base.effects import Effects, Reply
 from firnline.base.errors import Bug, Code, KafkaError, ProtocolError, StorageError
 from firnline.base.limits import ARRAY_ELEMENTS_MAX, ELEMENT_HELD_BYTES
@@ -54,23 +57,40 @@ DecodeSteps = Generator[object, None, Message]
 
 
 class RequestCount(NamedTuple):
-    """Requests of one API at one version; bytes of frames without their size field."""
+    """Requests of one API at one version; bytes of frames without their size field.
+
+    errors  by error code: how often responses had it
+    times   of a Fetch those of consumers; `follower_times` those of followers. Both are copies
+    """
 
     name: str  # as in the name of the handler's module: list_offsets
     version: int
     requests: int
     in_bytes: int
     out_bytes: int
+    of_followers: int = 0
+    answers_without_error: int = 0
+    errors: Mapping[int, int] = MappingProxyType({})
+    times: CopiedTimes = CopiedTimes()
+    follower_times: CopiedTimes = CopiedTimes()
 
 
 class Dispatcher:
     """Decodes requests, calls their handlers, and encodes responses.
 
-    There is one for each kind of listener: `rows` are the APIs that `node` serves there.
+    There is one for each kind of listener: `rows` are the APIs that `node` serves there. `clock` returns
+    seconds, to time requests with; None: none is timed.
     """
 
-    def __init__(self, node: "AnyNode", rows: Iterable[ServedApi] = SERVED + PRIVATE) -> None:
+    def __init__(
+        self,
+        node: "AnyNode",
+        rows: Iterable[ServedApi] = SERVED + PRIVATE,
+        *,
+        clock: Callable[[], float] | None = None,
+    ) -> None:
         self._node = node
+        self._clock = clock
         self._rows = {row.key: row for row in rows}
         self._apis: dict[int, Api] = {}
         self._latest: Api | None = None
@@ -105,12 +125,15 @@ class Dispatcher:
         version = key_and_version & 0xFFFF
         api = self._apis.get(key_and_version) or self._find(key_and_version >> 16, version)
         self._latest = api
-        key = api.key
+        counts, key = api.counts, api.key
         data: Buffer = frame if owns_bytes or key == _PRODUCE_KEY else bytes(frame)
         size = len(data)
         client_id, position = read_client_id(data, client_length)
         context = RequestContext(connection, key, version, correlation_id, client_id, now_ms)
         context.owns_bytes = owns_bytes
+        if self._clock is not None and now_ms != counts.timed_ms:
+            counts.timed_ms = now_ms
+            context.began_s = self._clock()
         if api.flexible:
             if position < size and data[position] == 0:
                 position += 1
@@ -122,14 +145,18 @@ class Dispatcher:
             request = read_request(api, data, position, ELEMENTS_AT_ONCE)
         except TooManyElements:
             return self._read_in_slices(api, context, data, position)
-        api.requests += 1
-        api.in_bytes += size
+        counts.slow += 1
+        counts.in_bytes += size
         try:
             effects: Effects = api.handle(self._node, context, request, now_ms)
         except (Bug, ProtocolError, StorageError):
             raise
         except Exception as problem:  # noqa: BLE001 - `failed` names the request
             effects = [context.failed(problem)]
+        if key == _FETCH_KEY and context.is_urgent:
+            counts.of_followers += 1
+        if context.began_s and self._clock is not None:
+            context.local_s = self._clock() - context.began_s
         if context.has_slices_left:
             self.sliced_request = context
         return effects
@@ -141,6 +168,7 @@ class Dispatcher:
         if api.key == _PRODUCE_KEY and not context.owns_bytes:
             data = memoryview(bytearray(data))  # it outlives the frame, and is stamped in place
         context.is_large = context.has_slices_left = context.owns_bytes = True
+        context.local_s = 0.0  # others run between its slices: all of it counts as remote time
         context.is_urgent |= api.key == _FETCH_KEY  # it may be a follower's
         self.sliced_request = context
         steps = read_in_slices(api, data, position)
@@ -179,12 +207,14 @@ class Dispatcher:
                 now_ms = yield []
         except StopIteration as done:
             context.has_slices_left = False  # unless its handler runs in slices
-            api.requests += 1
-            api.in_bytes += size
+            api.counts.slow += 1
+            api.counts.in_bytes += size
             try:
                 effects = api.handle(self._node, context, done.value, now_ms)
             except Exception as problem:  # noqa: BLE001 - the runtime decides (failed_requests)
                 effects = [context.failed(problem)]
+            if api.key == _FETCH_KEY and context.is_urgent:
+                api.counts.of_followers += 1
             is_over = not context.has_slices_left
         except ProtocolError as problem:
             # A new error: the traceback of `problem` refers to this frame, and would keep the request in
@@ -210,16 +240,40 @@ class Dispatcher:
         if api is None or api.at_once is None:
             return None
         self._latest = api
-        answer = api.at_once(self._node, connection, asked, now_ms)
+        counts = api.counts
+        if self._clock is None or counts.timed_ms == now_ms:
+            answer = api.at_once(self._node, connection, asked, now_ms)
+        else:
+            answer = self._timed(api, self._clock, connection, asked, now_ms)
         if answer is not None:
-            api.requests += 1
-            api.in_bytes += size - _SIZE_BYTES
+            counts.quick += 1
+            counts.in_bytes += size - _SIZE_BYTES
             kind = type(answer)
             if kind is bytes:
-                api.out_bytes += len(answer) - _SIZE_BYTES
+                counts.out_bytes += len(answer) - _SIZE_BYTES
             elif kind is tuple:
-                api.out_bytes += _frame_size(answer[0])[0]
+                counts.out_bytes += _frame_size(answer[0])[0]
+            else:
+                counts.waited += 1
         return answer  # type: ignore[no-any-return]
+
+    def _timed(
+        self, api: Api, clock: Callable[[], float], connection: Any, asked: Fields, now_ms: int
+    ) -> Any:
+        """Call the handler for a common request, and time it: the first one in this millisecond."""
+        assert api.at_once is not None
+        began_s = clock()
+        connection.began_s = began_s  # for the context, if the handler makes one
+        answer = api.at_once(self._node, connection, asked, now_ms)
+        connection.began_s = 0.0
+        if answer is not None:
+            api.counts.timed_ms = now_ms
+            local_ms = (clock() - began_s) * 1000
+            if type(answer) is list:
+                api.counts.times.local.add(local_ms)  # the rest is known when the response is made
+            else:
+                api.counts.times.add(local_ms, local_ms)
+        return answer
 
     def encode(self, reply: Reply[RequestContext]) -> list[Part]:
         """Return the frame of the response `reply.message`, in parts."""
@@ -229,22 +283,50 @@ class Dispatcher:
         parts: list[Part] = [message]
         if type(message) is not bytes:
             parts = encode_answer(api, context.correlation_id, message)
-        api.out_bytes += _frame_size(parts[0])[0]  # type: ignore[arg-type]
+        self._note_answer(api, context, message, parts)
         return parts
+
+    def _note_answer(
+        self, api: Api, context: RequestContext, message: object, parts: list[Part]
+    ) -> None:
+        """Count a response, with its errors; and how long a timed request took."""
+        counts = api.counts
+        counts.out_bytes += _frame_size(parts[0])[0]  # type: ignore[arg-type]
+        counts.slow_answers += not count_errors(message, counts.errors)
+        if not context.began_s or self._clock is None:
+            return
+        total_ms = (self._clock() - context.began_s) * 1000
+        is_followers = context.api_key == _FETCH_KEY and context.is_urgent
+        times = counts.follower_times if is_followers else counts.times
+        if context.local_s is None:  # `_timed` has counted that part
+            times.total.add(total_ms)
+            times.remote.add(total_ms)
+        else:
+            times.add(total_ms, min(total_ms, context.local_s * 1000))
 
     def encoding(self, reply: Reply[RequestContext]) -> Generator[int, None, list[Part]]:
         """As `encode`, in slices; yields the number of bytes that each slice has encoded."""
         context = reply.context
         api = self._apis[context.api_key << 16 | context.api_version]
-        parts = yield from encode_in_slices(api, context.correlation_id, reply.message)
-        api.out_bytes += _frame_size(parts[0])[0]  # type: ignore[arg-type]
+        message: Any = reply.message
+        parts = yield from encode_in_slices(api, context.correlation_id, message)
+        self._note_answer(api, context, message, parts)
         return parts
 
     def counters(self) -> list[RequestCount]:
         """Requests and bytes since the start, by API and version."""
         return [
             RequestCount(
-                self._rows[api.key].name, api.version, api.requests, api.in_bytes, api.out_bytes
+                self._rows[api.key].name,
+                api.version,
+                api.counts.requests,
+                api.counts.in_bytes,
+                api.counts.out_bytes,
+                api.counts.of_followers,
+                api.counts.answers_without_error,
+                dict(api.counts.errors),
+                api.counts.times.copy(),
+                api.counts.follower_times.copy(),
             )
             for api in self._apis.values()
         ]

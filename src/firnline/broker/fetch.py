@@ -152,7 +152,12 @@ class Fetching:
         if max_bytes > self._max_bytes:
             max_bytes = self._max_bytes
         found = partition.read_at_once(fetch_offset, max_bytes, leader_epoch)
-        return found if found is not None and found[0][2] >= min_bytes else None
+        if found is None or found[0][2] < min_bytes:
+            return None
+        traffic = partition.traffic
+        traffic.fetches += 1
+        traffic.bytes_out += found[0][2]
+        return found
 
     def follower_fetched(
         self, partition: Partition, wanted: Wanted, ask: FetchAsk, now_ms: int
@@ -240,17 +245,8 @@ class OneFetch:
         "_may_wait",
         "_must_answer",
         "_outcomes",
-        "_remote",
-        "_remote_asked",
-        "_remote_left",
-        "_reserved",
-        "_resting",
-        "_serial",
-        "_total_bytes",
-        "_until_ms",
-        "_waiter",
-        "_waits_at",
-        "_wanted",
+        *("_remote", "_remote_asked", "_remote_left", "_reserved", "_resting", "_serial"),
+        *("_total_bytes", "_until_ms", "_waiter", "_waits_at", "_wanted"),
     )
 
     def __init__(
@@ -368,7 +364,7 @@ class OneFetch:
                 outcomes.append(found)
                 must_answer = must_answer or found.code == Code.NOT_LEADER_OR_FOLLOWER
                 continue
-            max_bytes = wanted.max_bytes
+            max_bytes, found.traffic.fetches = wanted.max_bytes, found.traffic.fetches + 1
             look = self._preferred_replica if is_consumer else self._refusal
             instead = look(found, wanted) if prefers or not is_consumer else None
             outcome: ReadOutcome = instead or found.read(

@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from firnline.base.background import Background
+from firnline.base.counting.machine import MachineFacts
 from firnline.base.effects import Append, Effect, Effects, EnsureTopic, SetTimer, Warn
 from firnline.base.errors import Bug, KafkaError
 from firnline.base.ids import OFFSETS_TOPIC, REMOTE_LOG_METADATA_TOPIC, Uuid
@@ -110,6 +111,7 @@ class BrokerNode:
     def __init__(self, make_parts: Callable[["BrokerNode"], Parts], owner: NodeOwner) -> None:
         self._owner = owner
         self.parts = parts = make_parts(self)
+        self.machine = MachineFacts()
         self.sliced_tasks = Background("requests", is_round_robin=True)
         self.config = parts.config
         self.loggers: Loggers = NoLoggers()

@@ -29,7 +29,8 @@ from firnline.records.recompress import Target, recompress
 from firnline.records.validate import BatchLimits
 from firnline.replica.partition import ACKS_ALL, Partition
 
-_ATTRIBUTES = 5  # index of the field in a BatchHeader
+# Indexes of the fields in a BatchHeader.
+_ATTRIBUTES, _RECORD_COUNT = 5, 12
 # Who sent the batch: a client, another broker (as far as the listener shows), or a coordinator of this node.
 Origin = Literal["client", "broker", "coordinator"]
 Outcome = Appended | KafkaError
@@ -95,11 +96,16 @@ class Producing:
             or partition.topic_partition.topic in SYSTEM_TOPICS
         ):
             return None
+        traffic = partition.traffic
+        traffic.produces += 1
         if not partition.is_alone or partition.refusal or partition.fetch_waiters.waiting:
             return self._append(partition, batch, acks, "client", completed, now_ms, header)
         outcome = partition.append(batch, acks, now_ms, "client", header)
-        if type(outcome) is KafkaError:
-            completed += self.report_if_offline(partition, now_ms)
+        if type(outcome) is Appended:
+            traffic.bytes_in += len(batch)
+            traffic.messages_in += header[_RECORD_COUNT]
+        else:
+            completed += self._refused(partition, outcome, len(batch), now_ms)
         return outcome
 
     def await_answer(
@@ -218,6 +224,7 @@ class Producing:
                 outcomes.append(partition)
                 continue
             assert isinstance(partition, Partition)
+            partition.traffic.produces += 1
             if batch is None or not batch:
                 outcomes.append(_EMPTY)
                 continue
@@ -253,6 +260,7 @@ class Producing:
         validated_as: Literal["client", "coordinator"] = "client"
         if origin == "coordinator":
             validated_as = origin
+        traffic = partition.traffic
         if partition.refusal is not None:
             return partition.refusal
         if partition.is_alone and not partition.fetch_waiters:
@@ -262,9 +270,20 @@ class Producing:
             stable, high = log.last_stable_offset, log.high_watermark
             outcome = partition.append(batch, acks, now_ms, validated_as, header)
             completed += partition.grown(len(batch), stable, high, now_ms)
-        if type(outcome) is KafkaError:
-            completed += self.report_if_offline(partition, now_ms)
+        if type(outcome) is Appended:
+            traffic.bytes_in += len(batch)
+            traffic.messages_in += outcome.last_offset - outcome.base_offset + 1
+        else:
+            completed += self._refused(partition, outcome, len(batch), now_ms)
         return outcome
+
+    def _refused(
+        self, partition: Partition, outcome: Outcome, size_bytes: int, now_ms: int
+    ) -> Effects:
+        """Count a batch that was too large; report the partition if the append took it offline."""
+        if isinstance(outcome, KafkaError) and outcome.code in _TOO_LARGE:
+            partition.traffic.bytes_rejected += size_bytes
+        return self.report_if_offline(partition, now_ms)
 
     def _wait(
         self,
@@ -560,6 +579,7 @@ def _write_error(topic: str, origin: Origin) -> KafkaError | None:
     return _INTERNAL
 
 
+_TOO_LARGE = (Code.MESSAGE_TOO_LARGE, Code.RECORD_LIST_TOO_LARGE)
 _BAD_ACKS = KafkaError(Code.INVALID_REQUIRED_ACKS, "acks must be 0, 1 or -1")
 _INTERNAL = KafkaError(Code.INVALID_TOPIC_EXCEPTION, "clients do not write to internal topics")
 _BROKERS_ALONE = KafkaError(

@@ -97,7 +97,7 @@ class Storage:
         self._cordoned = cordoned
         self._is_failure_known = is_failure_known
         self._files: LogFiles = EnoughFiles() if files is None else files
-        self._offline: dict[str, StorageError] = {}
+        self.offline: dict[str, StorageError] = {}  # by path: why a directory has failed
         self._damaged: dict[str, None] = {}  # directories with a replica that was found damaged
         # The directory that an operator has chosen for a replica that does not exist yet.
         self._preferred: dict[TopicPartition, str] = {}
@@ -119,12 +119,12 @@ class Storage:
 
     def healthy_paths(self) -> list[str]:
         """The paths of the directories that have not failed since the start."""
-        return [d.path for d in self.directories if d.path not in self._offline]
+        return [d.path for d in self.directories if d.path not in self.offline]
 
     @property
     def failed_directories(self) -> tuple[Uuid, ...]:
         """The ids of the directories that have failed since the start."""
-        return tuple(d.directory_id for d in self.directories if d.path in self._offline)
+        return tuple(d.directory_id for d in self.directories if d.path in self.offline)
 
     @property
     def cordoned_directories(self) -> tuple[Uuid, ...]:
@@ -137,7 +137,7 @@ class Storage:
     def directory_of(self, log: Log) -> Uuid | None:
         """The id of a log's directory; None if that has failed."""
         directory = self._directory_of(log)
-        return None if directory.path in self._offline else directory.directory_id
+        return None if directory.path in self.offline else directory.directory_id
 
     # ------------------------------------------------------------------------ opening, dropping
 
@@ -161,7 +161,7 @@ class Storage:
         directory_id  the replica's directory in the metadata: a new log is created there, if this node has it
         may_make      False for a lost replica without another in sync: only its own files will do
         """
-        healthy = [d for d in self.directories if d.path not in self._offline]
+        healthy = [d for d in self.directories if d.path not in self.offline]
         if not healthy:
             raise StorageError("every log directory failed")
         if not self._files.has_room():  # the remaining descriptors are for open logs
@@ -171,7 +171,7 @@ class Storage:
                 remedy="raise the limit of open files (ulimit -n, LimitNOFILE), or delete topics",
             )
         present = where_it_lies(self._fs, healthy, topic_partition, topic_id, directory_id)
-        failed = [d for d in self.directories if d.path in self._offline]
+        failed = [d for d in self.directories if d.path in self.offline]
         had = any(d.had(topic_partition) for d in failed)
         is_named = any(d.directory_id == directory_id for d in present)
         if any(d.directory_id == directory_id for d in failed) or (had and not is_named):
@@ -230,7 +230,7 @@ class Storage:
         """
         if all(directory.path != path for directory in self.directories):
             return Code.LOG_DIR_NOT_FOUND
-        if path in self._offline:
+        if path in self.offline:
             return Code.KAFKA_STORAGE_ERROR
         making = self._opening.get(topic_partition)
         holders = [d for d in self.directories if d is making or d.had(topic_partition)]
@@ -245,7 +245,7 @@ class Storage:
         reports = []
         for directory in self.directories:
             path = directory.path
-            if path in self._offline:
+            if path in self.offline:
                 reports.append(DirectoryReport(path, Code.KAFKA_STORAGE_ERROR))
                 continue
             try:
@@ -278,7 +278,7 @@ class Storage:
         """Delete a log. If its directory has failed, the next start deletes it."""
         self._synced_ms.pop(log.path, None)
         directory = self._directory_of(log)
-        if directory.path in self._offline:
+        if directory.path in self.offline:
             directory.is_gone(log.topic_partition)
             return []
         return directory.drop(log, now_ms)
@@ -293,7 +293,7 @@ class Storage:
         effects: Effects = []
         for directory in self.directories:
             path = directory.partition_path(topic_partition)
-            if directory.path in self._offline:
+            if directory.path in self.offline:
                 directory.is_gone(topic_partition)
                 continue
             if not self._fs.exists(path):
@@ -360,12 +360,12 @@ class Storage:
         now_ms: int,
     ) -> Effects:
         """See `replica/directories`."""
-        healthy = [d for d in self.directories if d.path not in self._offline]
+        healthy = [d for d in self.directories if d.path not in self.offline]
         work = rename_strays(self._fs, healthy, self._stays, is_known, is_here)
         return Background("storage: strays").begin(work, now_ms)
 
     def _stays(self, directory: LogDirectory, found: TopicPartition) -> bool:
-        return found in self._opening or self._is_settling or directory.path in self._offline
+        return found in self._opening or self._is_settling or directory.path in self.offline
 
     # -------------------------------------------------------------------------------- failures
 
@@ -403,7 +403,7 @@ class Storage:
         that directory.
         """
         failed = self._directory_at(said)
-        if failed is None or failed.path not in self._offline or self._stops_with(failed):
+        if failed is None or failed.path not in self.offline or self._stops_with(failed):
             return False
         return not any(directory.had(topic_partition) for directory in self.directories)
 
@@ -414,7 +414,7 @@ class Storage:
         return max(found, key=lambda d: len(d.path)) if found else None
 
     def _stops_with(self, failed: LogDirectory) -> bool:
-        is_last = len(self._offline) == len(self.directories)
+        is_last = len(self.offline) == len(self.directories)
         is_metadata = failed.path == self._config.metadata_directory
         return is_last or is_metadata or not self._is_failure_known()
 
@@ -422,11 +422,11 @@ class Storage:
         self, directory: LogDirectory, hosted: HostedPartitions, now_ms: int, **cause: str
     ) -> Effects:
         """Take a directory offline. `cause` is the disk's error, unless the operator knows it."""
-        if directory.path in self._offline:
+        if directory.path in self.offline:
             return []
         why = "a log directory failed and is out of use"
         problem = StorageError(why, path=directory.path, **cause)
-        self._offline[directory.path] = problem
+        self.offline[directory.path] = problem
         effects: Effects = [Warn(logger="firnline.broker", line=str(problem))]
         for other in hosted:
             if directory.logs.get(other.topic_partition) is other.log:
@@ -570,7 +570,7 @@ class Storage:
         """Write recovery points, log starts and high watermarks of each directory (rel-P6)."""
         effects: Effects = []
         for directory in self.directories:
-            if directory.path not in self._offline and not self._is_settling:
+            if directory.path not in self.offline and not self._is_settling:
                 effects += directory.checkpoint_later(now_ms) + stray_warnings(directory)
         return effects
 
@@ -591,12 +591,12 @@ class Storage:
         self._is_settling = True
         for directory in self.directories:
             for log in directory.logs.values():
-                if log.truncation is not None and directory.path not in self._offline:
+                if log.truncation is not None and directory.path not in self.offline:
                     return log.after_truncation(partial(self.settle, then), now_ms)
         logs = [
             (directory, log)
             for directory in self.directories
-            if directory.path not in self._offline
+            if directory.path not in self.offline
             for log in directory.logs.values()
         ]
         return self._settle([], iter(logs), then, now_ms)
@@ -617,7 +617,7 @@ class Storage:
                 if not files:
                     files, report = log.closing_files(), log.closed
             except StorageError as problem:
-                self._offline.setdefault(directory.path, problem)
+                self.offline.setdefault(directory.path, problem)
                 continue
             if files:
                 needs.append((_Settling(directory, log, report), files))
@@ -650,7 +650,7 @@ class Storage:
             if failure is None:
                 again.append((directory, log))
             else:
-                self._offline.setdefault(directory.path, failure)
+                self.offline.setdefault(directory.path, failure)
         return self._settle(again, rest, then, now_ms)
 
     def close(self, broker_epoch: int) -> None:
@@ -660,11 +660,11 @@ class Storage:
         """
         for directory in self.directories:
             try:
-                if directory.path not in self._damaged.keys() | self._offline.keys():
+                if directory.path not in self._damaged.keys() | self.offline.keys():
                     directory.close(broker_epoch)
                     continue
             except StorageError as problem:
-                self._offline[directory.path] = problem
+                self.offline[directory.path] = problem
             directory.abandon()
 
 

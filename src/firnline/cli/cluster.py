@@ -7,9 +7,9 @@ import click
 
 from firnline.cli.quorum import for_people
 from firnline.cli.show import SOMETHING_IS_WRONG, as_json, broker_options, facts, rows
-from firnline.client.admin import Admin
-from firnline.client.cluster import ClusterState, cluster_state
+from firnline.client.cluster import last_known
 from firnline.client.quorum import ReplicaRow
+from firnline.client.status import NO_ANSWER, ClusterState, cluster_state
 
 
 @click.group()
@@ -20,7 +20,7 @@ def command() -> None:
 @command.command()
 @click.option(
     "--timeout", "timeout_s", type=click.FloatRange(0.0), default=5.0, show_default=True,
-    help="Seconds to wait while no controller is active.",
+    help="Seconds that all of it may take, a second at least: nodes that do not answer, no controller.",
 )  # fmt: skip
 @click.option(
     "--brokers", "brokers_min", type=click.IntRange(0), default=0,
@@ -30,15 +30,18 @@ def command() -> None:
 def status(timeout_s: float, brokers_min: int, bootstrap: str, style: str) -> None:
     """Show the controllers, the brokers, and how many partitions have a problem.
 
-    For scripts: the exit code is 0 when all is well; 3 when something is wrong (a broker that is fenced or
-    shutting down, a silent controller, no active controller, partitions without a leader or with fewer
-    in-sync replicas than replicas); 1 when no address answered.
+    Every broker and every controller is asked. What only a node could say that does not answer is shown as
+    unknown, with what was last known.
+
+    For scripts: the exit code is 0 when all is well, and 1 when no address answered. It is 3 when something
+    is wrong, with a line for each problem and what tells more: a broker that does not answer, is fenced or
+    shutting down, or whose appends, disks, loop or tier are in trouble; a silent controller, or none that is
+    active; partitions without a leader, or with fewer in-sync replicas than replicas.
 
     \b
     until firnline cluster status --brokers 3; do sleep 1; done
     """
-    with Admin(bootstrap, timeout_s=10.0) as admin:
-        found = cluster_state(admin, bootstrap, timeout_s=timeout_s, brokers_min=brokers_min)
+    found = cluster_state(bootstrap, timeout_s=timeout_s, brokers_min=brokers_min)
     if style == "json":
         as_json(_for_programs(found))
     else:
@@ -62,6 +65,10 @@ def _for_programs(found: ClusterState) -> dict[str, Any]:
 
 def _show(found: ClusterState) -> None:
     quorum = found.quorum
+
+    def count(number: int) -> str:
+        return str(number) if found.is_current else last_known(str(number))
+
     facts(
         {
             "cluster": found.cluster_id,
@@ -71,9 +78,10 @@ def _show(found: ClusterState) -> None:
             "features": [f"{name}={level}" for name, level in sorted(found.features.items())],
             "topics": found.topics,
             "partitions": found.partitions,
-            "without_a_leader": found.offline,
-            "under_min_isr": found.under_min_isr,
-            "under_replicated": found.under_replicated,
+            "without_a_leader": count(found.offline),
+            "leader_is_silent": found.unknown,
+            "under_min_isr": count(found.under_min_isr),
+            "under_replicated": count(found.under_replicated),
         }
     )
     click.echo()
@@ -86,18 +94,18 @@ def _show(found: ClusterState) -> None:
     click.echo()
     for line in found.problems or ["all is well"]:
         click.echo(line)
-    for broker_id, topic, count in found.unreadable:
-        what = f"{count} record{'s' if count > 1 else ''} of {topic} that cannot be read"
+    for broker_id, topic, records in found.unreadable:
+        what = f"{records} record{'s' if records > 1 else ''} of {topic} that cannot be read"
         click.echo(f"broker {broker_id} has skipped {what}: its log names them")
 
 
 def _broker(row: dict[str, Any]) -> dict[str, Any]:
-    epoch = row.pop("broker_epoch")
+    epoch, state, known = row.pop("broker_epoch"), row.pop("state"), row.pop("last_known")
     return {
         "broker": row.pop("broker_id"),
         "address": row.pop("address"),
         "rack": row.pop("rack"),
-        "state": row.pop("state"),
+        "state": f"{NO_ANSWER} (last known {known})" if state == NO_ANSWER else state,
         "epoch": None if epoch < 0 else epoch,
         **row,
     }

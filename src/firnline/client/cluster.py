@@ -1,32 +1,27 @@
-"""The state of a cluster as its nodes report it: brokers, controllers, partitions, replicas. WORLD.
+"""The partitions of a cluster as their leaders report them. WORLD.
 
-Uses Kafka's public APIs where they suffice, so this works with Apache Kafka too. Broker and partition epochs,
-controlled shutdown and the progress of followers come from an API of our own (ClusterStatus); if a node does
-not serve it, they are -1 or None. The part of a node that does not answer is missing.
+Uses Kafka's public APIs where they suffice, so this works with Apache Kafka too. Partition epochs and the
+progress of followers come from an API of our own (ClusterStatus); if a node does not serve it, they are -1 or
+None. What only a leader knows that does not answer is unknown.
 """
 
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from itertools import chain
 from typing import Any, NamedTuple
 
-from firnline.base.errors import FirnlineError, KafkaError
+from firnline.base.errors import FirnlineError
 from firnline.base.ids import uuid_text
 from firnline.client.admin import EARLIEST, LATEST, Admin
 from firnline.client.connection import Connection, Unreachable
-from firnline.client.quorum import QuorumInfo, describe_quorum
 from firnline.client.wire import refuse
-from firnline.protocol.messages.k18_api_versions import ApiVersionsRequest
-from firnline.protocol.messages.k60_describe_cluster import DescribeClusterRequest
 from firnline.protocol.messages.k32003_cluster_status import ClusterStatusRequest
 
 OK, OFFLINE = "ok", "offline"
 UNDER_REPLICATED, UNDER_MIN_ISR = "under-replicated", "under-min-isr"
-ALIVE, FENCED, LEAVING = "alive", "fenced", "controlled-shutdown"
-# A controller fetches at least every half second.
-_SILENT_MS = 10_000
-_ASKED_AT_ONCE = 32
-_UNREADABLE_TIMEOUT_S = 2.0
+
+
+def last_known(state: str) -> str:
+    """Return what is said of something whose node does not answer."""
+    return f"unknown (last known {state})"
 
 
 class FollowerStatus(NamedTuple):
@@ -70,40 +65,6 @@ class TopicState(NamedTuple):
     topic_id: str
     is_internal: bool
     partitions: list[PartitionState]
-
-
-class BrokerState(NamedTuple):
-    """One registered broker, and what it has. `broker_epoch` is -1 if unknown."""
-
-    broker_id: int
-    address: str
-    rack: str | None
-    state: str
-    broker_epoch: int
-    leads: int
-    replicas: int
-    in_sync: int
-    offline: int
-
-
-class ClusterState(NamedTuple):
-    """A cluster at one moment; `quorum` is None while it has no leader.
-
-    problems    for people: what is wrong now
-    unreadable  records of internal topics that brokers have skipped: (broker, topic, count)
-    """
-
-    cluster_id: str
-    quorum: QuorumInfo | None
-    features: dict[str, int]
-    brokers: list[BrokerState]
-    topics: int
-    partitions: int
-    under_replicated: int
-    under_min_isr: int
-    offline: int
-    problems: list[str]
-    unreadable: list[tuple[int, str, int]]
 
 
 # --------------------------------------------------------------------------------- partitions
@@ -211,6 +172,8 @@ def _partition(topic: str, part: Any, reported: dict[str, Any] | None) -> Partit
         state = UNDER_MIN_ISR
     else:
         state = UNDER_REPLICATED if len(isr) < len(replicas) else OK
+    if reported is None and part.leader_id >= 0:
+        state = last_known(state)
     return PartitionState(
         topic=topic,
         partition=part.partition_index,
@@ -222,137 +185,3 @@ def _partition(topic: str, part: Any, reported: dict[str, Any] | None) -> Partit
         offline=tuple(part.offline_replicas),
         **found,
     )
-
-
-# ------------------------------------------------------------------------------------ cluster
-
-
-def cluster_state(
-    admin: Admin, bootstrap: str, *, timeout_s: float, brokers_min: int = 0
-) -> ClusterState:
-    """Return the state of the cluster behind `bootstrap`, the addresses that `admin` was made with.
-
-    timeout_s    how long to wait for a leader of the metadata quorum
-    brokers_min  fewer alive brokers are a problem
-
-    Raises Unreachable when no address answers.
-    """
-    cluster = admin.first.ask(DescribeClusterRequest(include_fenced_brokers=True))
-    refuse(cluster.error_code, cluster.error_message, "the cluster")
-    versions = admin.first.ask(
-        ApiVersionsRequest(client_software_name="firnline", client_software_version="1")
-    )
-    metadata = admin.metadata(None)
-    parts = [part for topic in metadata.topics for part in topic.partitions]
-    brokers = _brokers(admin, cluster, parts)
-    thin = [t.name for t in metadata.topics if any(_is_thin(part) for part in t.partitions)]
-    weak = describe_topics(admin, thin) if thin else []
-    states = [part.state for topic in weak for part in topic.partitions]
-    found = ClusterState(
-        cluster_id=cluster.cluster_id,
-        quorum=_quorum(bootstrap, timeout_s),
-        features={row.name: row.max_version_level for row in versions.finalized_features},
-        brokers=brokers,
-        topics=len(metadata.topics),
-        partitions=len(parts),
-        under_replicated=sum(_is_thin(part) for part in parts),
-        under_min_isr=states.count(UNDER_MIN_ISR),
-        offline=sum(part.leader_id < 0 for part in parts),
-        problems=[],
-        unreadable=_unreadable(cluster),
-    )
-    problems = _problems(found)
-    alive = sum(each.state == ALIVE for each in brokers)
-    if alive < brokers_min:
-        problems.insert(0, f"{alive} of {brokers_min} brokers are alive")
-    return found._replace(problems=problems)
-
-
-def _is_thin(part: Any) -> bool:
-    return len(part.isr_nodes) < len(part.replica_nodes)
-
-
-def _quorum(bootstrap: str, timeout_s: float) -> QuorumInfo | None:
-    try:
-        found = describe_quorum(bootstrap, is_controller=False, timeout_s=timeout_s)
-    except (KafkaError, Unreachable):
-        return None
-    return found if found.leader_id >= 0 else None
-
-
-def _brokers(admin: Admin, cluster: Any, parts: Sequence[Any]) -> list[BrokerState]:
-    try:
-        status = admin.first.ask(ClusterStatusRequest(topics=[]))
-        known = {row.broker_id: row for row in status.brokers}
-    except FirnlineError:
-        known = {}
-    return [
-        BrokerState(
-            broker_id=row.broker_id,
-            address=f"{row.host}:{row.port}",
-            rack=row.rack,
-            state=_broker_state(row, known.get(row.broker_id)),
-            broker_epoch=known[row.broker_id].broker_epoch if row.broker_id in known else -1,
-            leads=sum(part.leader_id == row.broker_id for part in parts),
-            replicas=sum(row.broker_id in part.replica_nodes for part in parts),
-            in_sync=sum(row.broker_id in part.isr_nodes for part in parts),
-            offline=sum(row.broker_id in part.offline_replicas for part in parts),
-        )
-        for row in sorted(cluster.brokers, key=lambda row: int(row.broker_id))
-    ]
-
-
-def _unreadable(cluster: Any) -> list[tuple[int, str, int]]:
-    """Return the unreadable records that brokers report; none for one that does not answer, or is Kafka's.
-
-    Asks all brokers at the same time: some may be behind a firewall.
-    """
-    rows = [row for row in cluster.brokers if not row.is_fenced]
-    with ThreadPoolExecutor(_ASKED_AT_ONCE) as pool:
-        return sorted(chain.from_iterable(pool.map(_unreadable_records, rows)))
-
-
-def _unreadable_records(row: Any) -> list[tuple[int, str, int]]:
-    try:
-        with Connection(row.host, row.port, timeout_s=_UNREADABLE_TIMEOUT_S) as node:
-            reported = node.ask(ClusterStatusRequest(topics=[])).unreadable
-    except FirnlineError:
-        return []
-    return [(int(row.broker_id), str(each.topic), int(each.records)) for each in reported]
-
-
-def _broker_state(row: Any, known: Any) -> str:
-    if row.is_fenced:
-        return FENCED
-    return LEAVING if known is not None and known.in_controlled_shutdown else ALIVE
-
-
-def _problems(found: ClusterState) -> list[str]:
-    problems = []
-    if found.quorum is None:
-        problems.append("no controller is active: the cluster cannot be changed")
-    else:
-        silent = [row for row in found.quorum.replicas if _is_silent(row, found.quorum)]
-        problems += [f"controller {row.node_id} is silent" for row in silent]
-    problems += [
-        f"broker {each.broker_id} is {each.state}" for each in found.brokers if each.state != ALIVE
-    ]
-    problems += [
-        f"broker {each.broker_id} cannot serve {each.offline} of its replicas: its log says why"
-        for each in found.brokers
-        if each.state == ALIVE and each.offline
-    ]
-    for count, what in (
-        (found.offline, "without a leader"),
-        (found.under_min_isr, "with fewer in-sync replicas than acks=all needs"),
-        (found.under_replicated, "with fewer in-sync replicas than replicas"),
-    ):
-        if count:
-            problems.append(f"{count} partition{'s' if count > 1 else ''} {what}")
-    return problems
-
-
-def _is_silent(row: Any, quorum: QuorumInfo) -> bool:
-    if row.role != "follower" or quorum.now_ms < 0:
-        return False
-    return bool(row.last_fetch_ms < 0 or quorum.now_ms - row.last_fetch_ms > _SILENT_MS)

@@ -28,6 +28,10 @@ class Unreachable(FirnlineError):
     """A broker could not be reached, or hung up: whoever runs it must act."""
 
 
+class NoAnswer(Unreachable):
+    """A broker may have been reached, but did not answer in time."""
+
+
 class Connection:
     """A connection that is opened when it is first used. Not thread-safe."""
 
@@ -100,7 +104,7 @@ class Connection:
             return self._receive(connected, size)
         except TimeoutError:
             self.close()
-            raise Unreachable(f"{self.address} did not answer in time") from None
+            raise NoAnswer(f"{self.address} did not answer in time") from None
         except OSError as problem:
             self.close()
             raise Unreachable(

@@ -83,18 +83,22 @@ def _ask(first: Connection, *, is_controller: bool) -> QuorumInfo:
     cluster = first.ask(DescribeClusterRequest(endpoint_type=kind))
     refuse(cluster.error_code, cluster.error_message, "the cluster")
     if not is_controller:
-        return _state(first, cluster.cluster_id)
+        return state_of(first, cluster.cluster_id)
     for each in cluster.brokers:
         if each.broker_id == cluster.controller_id:
             with Connection(each.host, each.port, timeout_s=_ANSWER_S) as leader:
-                return _state(leader, cluster.cluster_id)
+                return state_of(leader, cluster.cluster_id)
     raise KafkaError(Code.NOT_CONTROLLER, "no active controller is known")
 
 
-def _state(asked: Connection, cluster_id: str) -> QuorumInfo:
+def state_of(asked: Connection, cluster_id: str, *, timeout_s: float | None = 35.0) -> QuorumInfo:
+    """Ask a node that leads the quorum, or a broker, which forwards the question and may wait for that.
+
+    timeout_s  None: that of the connection
+    """
     partition = DescribeQuorumPartition(partition_index=0)
     topic = DescribeQuorumTopic(topic_name=METADATA_TOPIC, partitions=[partition])
-    answer = asked.ask(DescribeQuorumRequest(topics=[topic]), timeout_s=35.0)
+    answer = asked.ask(DescribeQuorumRequest(topics=[topic]), timeout_s=timeout_s)
     refuse(answer.error_code, answer.error_message, "the metadata quorum")
     ((part,),) = ([*each.partitions] for each in answer.topics)
     refuse(part.error_code, part.error_message, "the metadata quorum")

@@ -72,11 +72,17 @@ class BrokerConfig(NetworkKeys, LogKeys, ReplicaKeys, GroupKeys, QuorumKeys, Tie
         importance="LOW",
         dynamic=True,
     )
+    firnline_metrics_host: str = key(
+        "STRING",
+        "127.0.0.1",
+        "Address for /metrics. Whoever reaches it sees the names of topics, and needs no password: bind it to"
+        " the network of Prometheus, and to no other.",
+        importance="LOW",
+    )
     firnline_metrics_port: int = key(
         "INT",
         0,
-        "Port on 127.0.0.1 for /metrics, Prometheus text with the names of the JMX exporter;"
-        " 0 for none.",
+        "Port for /metrics, Prometheus text with the names of the JMX exporter; 0 for none.",
         valid="[0,...,65535]",
         importance="LOW",
     )

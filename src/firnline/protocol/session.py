@@ -9,6 +9,7 @@ import struct
 from collections.abc import Callable, Generator
 from typing import Any
 
+from firnline.base.counting.requests import RequestCounts
 from firnline.base.errors import ProtocolError
 from firnline.base.limits import ANSWER_BYTES_MAX, JOIN_BYTES_MAX
 from firnline.base.ports import Buffer
@@ -27,20 +28,17 @@ _SIZE_AND_CORRELATION = struct.Struct(">ii")
 class Api:
     """One API at one version: its reader and writer, created once.
 
-    `read` is unguarded: its caller turns BAD_BYTES into a ProtocolError. `requests` counts the requests;
-    `in_bytes` and `out_bytes` are those of frames without their size.
+    `read` is unguarded: its caller turns BAD_BYTES into a ProtocolError. `counts` counts its requests.
     """
 
     __slots__ = (
         "at_once",
+        "counts",
         "flexible",
         "handle",
-        "in_bytes",
         "key",
-        "out_bytes",
         "read",
         "request",
-        "requests",
         "tail",
         "version",
         "write",
@@ -63,7 +61,7 @@ class Api:
         self.tail = header_tail(request, version)
         self.handle = handle
         self.at_once = at_once
-        self.requests = self.in_bytes = self.out_bytes = 0
+        self.counts = RequestCounts()
 
 
 def header_tail(request: type[Message], version: int) -> bytes:

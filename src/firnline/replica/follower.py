@@ -193,19 +193,16 @@ class Fetcher:
         self._session_id = _NO_SESSION
         self._session_epoch = _FIRST_EPOCH
         self._changed: dict[PartitionKey, None] = {}
-        self._look_at_all_ms = 0
         self._unlooked: deque[PartitionKey] = deque()
         self._applying = Background(f"fetch from {leader_id}")
         self._wanted: dict[PartitionKey, Position] = {}
         self._paused: dict[PartitionKey, int] = {}
         self._unsent: dict[PartitionKey, None] = {}
         self._in_session: dict[PartitionKey, Position] = {}
-        self._is_fetching = False
         self._without_lineage: deque[_Followed] = deque()
         self._truncations: deque[_QueuedTruncation] = deque()
-        self._truncating = 0
-        self._is_stopped = False
-        self._not_before_ms = 0
+        self._truncating = self._not_before_ms = self._look_at_all_ms = 0
+        self._is_fetching = self._is_stopped = False
         self._timer = ("replica", "fetch", leader_id)
 
     def __len__(self) -> int:
@@ -416,7 +413,9 @@ class Fetcher:
             if isinstance(outcome, KafkaError):
                 # The records may arrive undamaged the next time.
                 return self._retry(found, outcome.code, now_ms, why=str(outcome))
+            partition.traffic.replicated_in_bytes += len(part.records)
         found.warned_of = None
+        partition.lag = max(0, part.high_watermark - log.log_end_offset)
         # A new leader may know a lower high watermark than its predecessor: ours never falls.
         log.advance_high_watermark(min(part.high_watermark, log.log_end_offset))
         log.advance_log_start(min(part.log_start_offset, log.log_end_offset))
@@ -540,6 +539,7 @@ class Fetcher:
         """Handle a storage error. `is_half_done`: the log is damaged, so even a full disk is fatal."""
         if problem.is_passing and not is_half_done:
             found.enter(_Stage.FETCHING)
+            found.partition.traffic.append_failed(now_ms)
             return self._retry(found, Code.KAFKA_STORAGE_ERROR, now_ms, why=str(problem))
         found.enter(_Stage.FAILED)
         found.partition.go_offline(problem)

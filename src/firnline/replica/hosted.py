@@ -10,6 +10,7 @@ from functools import partial
 from typing import Protocol
 
 from firnline.base.cold_pages import ColdPages
+from firnline.base.counting.traffic import TrafficByTopic
 from firnline.base.effects import Effects, SetTimer
 from firnline.base.errors import Code, KafkaError, StorageError
 from firnline.base.ids import ZERO_UUID, PartitionKey, Uuid
@@ -74,6 +75,7 @@ class HostedPartitions:
     deletions   DeleteRecords requests that wait until all replicas have deleted the records
     pages       reads cold pages of their files
     rebuilds    rebuilds damaged indexes of their logs
+    traffic     what is asked of their topics
     on_missing  called with (topic, partition) when a lookup fails: the partition may be waiting to be opened
     """
 
@@ -86,6 +88,7 @@ class HostedPartitions:
         "deletions",
         "pages",
         "rebuilds",
+        "traffic",
     )
 
     def __init__(
@@ -103,6 +106,7 @@ class HostedPartitions:
         self.pages = ColdPages()
         self.rebuilds = IndexRebuilds(self._hosts, self.pages)
         self._on_missing = on_missing
+        self.traffic = TrafficByTopic()
 
     def __iter__(self) -> Iterator[Partition]:
         """All hosted partitions, in the order they were added."""
@@ -116,12 +120,14 @@ class HostedPartitions:
         assert topic_partition not in self.by_name, f"{topic_partition} is hosted already"
         self.by_name[topic_partition] = partition
         self.by_id[partition.topic_id, topic_partition.partition] = partition
+        partition.traffic = self.traffic.join(topic_partition.topic)
         partition.log.have_indexes_built(partial(self.rebuilds.want, partition))
 
     def remove(self, partition: Partition) -> None:
         index = partition.topic_partition.partition
         if self.by_name.get(partition.topic_partition) is partition:
             del self.by_name[partition.topic_partition]
+            self.traffic.leave(partition.topic_partition.topic)
             partition.log.have_indexes_built(None)
         self.by_id.pop((partition.topic_id, index), None)
 

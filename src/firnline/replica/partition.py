@@ -18,6 +18,7 @@ Source: rel-R6 to R8, rel-R13, rel-R15, rel-P9; spec C13, C14, I12-I24, T45.
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
+from firnline.base.counting.traffic import UNHOSTED
 from firnline.base.effects import Appended, Effects
 from firnline.base.errors import KafkaError, SegmentDamaged, StorageError
 from firnline.base.ids import NO_BROKER_EPOCH, NO_EPOCH, NO_OFFSET, TopicPartition, Uuid
@@ -100,16 +101,12 @@ class Partition:
     """
 
     __slots__ = (
-        "brokers",
-        "deletion_waiters",
-        "epoch_start_offset",
+        *("brokers", "deletion_waiters", "epoch_start_offset"),
         "failed_by",
         "fetch_waiters",
         "followers",
         "fsync_rule",
-        "is_alone",
-        "is_damaged",
-        "is_offline",
+        *("is_alone", "is_damaged", "is_offline"),
         "isr",
         "unanswered_proposals",
         "leader_epoch",
@@ -117,13 +114,10 @@ class Partition:
         "log",
         "maximal_isr",
         "node_id",
-        "partition_epoch",
-        "produce_waiters",
-        "proposed",
+        *("partition_epoch", "produce_waiters", "proposed"),
         "refusal",
         "replicas",
-        "topic_id",
-        "topic_partition",
+        *("lag", "topic_id", "topic_partition", "traffic"),
     )
 
     def __init__(
@@ -152,6 +146,10 @@ class Partition:
         self.fetch_waiters = FetchWaiters()
         self.produce_waiters = ProduceWaiters()
         self.deletion_waiters = ProduceWaiters()
+        self.traffic = UNHOSTED  # the counters of its topic, from `HostedPartitions.add` on
+        self.lag = (
+            0  # records that a follower lacked of the leader's high watermark at its last Fetch
+        )
 
     # ----------------------------------------------------------------------------- leadership
 
@@ -313,6 +311,7 @@ class Partition:
             else:
                 outcome = log.append_checked(data, header, self.leader_epoch, now_ms)
         except StorageError as problem:
+            self.traffic.append_failed(now_ms)
             if not problem.is_passing:
                 self.go_offline(problem)
             return STORAGE_FAILED

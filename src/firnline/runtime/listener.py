@@ -43,7 +43,7 @@ class Server:
         self.loop = loop
         self.listener = listener
         self.frame_bytes_max = frame_bytes_max
-        self.bad_peers = self.slow_requests = 0
+        self.bad_peers = self.slow_requests = self.accepted = 0
         self._lines = LineLogger()
         self._idle_ms = idle_ms
         self._sock = sock
@@ -74,6 +74,7 @@ class Server:
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        self.accepted += 1
         connection = Connection(self, sock, host, self.runtime.now_ms())
         self._connections[sock.fileno()] = connection
         self.counted.add(connection, is_protected=self._is_protected)

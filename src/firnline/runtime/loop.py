@@ -10,6 +10,7 @@ that the state is broken, and stops the node.
 import logging
 import queue
 import time
+from collections import Counter
 from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple
 from firnline.api.context import RequestContext
 from firnline.api.dispatch import Dispatcher
 from firnline.base.background import Background
+from firnline.base.counting.times import Times
 from firnline.base.effects import (
     CancelSubmit,
     CancelTimer,
@@ -94,7 +96,7 @@ class Runtime:
         self.clock = SteadyClock()
         self.now_ms = self.clock.now_ms
         # For a listener that has none of its own (runtime/listener).
-        self.dispatcher = Dispatcher(node)
+        self.dispatcher = Dispatcher(node, clock=time.perf_counter)
         self.servers: list[Server] = []
         self.failure: BaseException | None = None
         self._doorbell = Doorbell(loop, self.resume)
@@ -204,6 +206,15 @@ class Runtime:
         more = f" ({self._unsaid} more like it)" if self._unsaid else ""
         self._warned_at, self._unsaid = now, 0
         logging.getLogger("firnline.net").warning("%s%s", line, more)
+
+    @property
+    def flush_times(self) -> Times:
+        """How long rounds of syncs took."""
+        return self._flushes.times
+
+    def delayed(self) -> Counter[object]:
+        """Return how many operations of each kind, such as `produce`, wait with a timer of their own."""
+        return Counter(key[0] for key in self._timers if isinstance(key, tuple))
 
     @property
     def stuck_compactions(self) -> int:

@@ -108,6 +108,7 @@ class Connection:
         "_sock",
         "_stream",
         "_waits",
+        "began_s",
         "closed",
         "dispatcher",
         "has_ended",
@@ -155,6 +156,7 @@ class Connection:
         self.closed = False
         self.last_active_ms = now_ms
         self.requests = 0
+        self.began_s = 0.0  # set while a request that is timed is in its handler (api/dispatch)
         self.listener = server.listener
         self.peer_host = peer_host
         self.principal = "User:ANONYMOUS"

@@ -46,6 +46,8 @@ class PollLoop:
         self._soon: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
         self._running = False
         self.slow_steps = SlowSteps()
+        # Since when it runs, and how many seconds of that it has waited with nothing to do.
+        self.since_s, self.idle_s = time.monotonic(), 0.0
 
     def watch(self, fd: int, events: int, callback: Callable[[int], object]) -> None:
         """Call `callback(events)` while one of `events` is ready; level-triggered."""
@@ -89,6 +91,7 @@ class PollLoop:
         while self._running:
             begins(ended)
             began = turn(poller, self._wait_s(), callbacks, streams, shared, on_slow, begins)
+            self.idle_s += began - ended
             if late or (due and due[0] <= monotonic()):
                 self._call_due()
             if soon:

@@ -38,6 +38,7 @@ from firnline.runtime.disk import RealFs
 from firnline.runtime.listener import Server, listen
 from firnline.runtime.logs.levels import ProcessLoggers
 from firnline.runtime.loop import Runtime
+from firnline.runtime.machine import MachineWatch
 from firnline.runtime.poll import READABLE, PollLoop
 from firnline.runtime.rng import SystemRng
 from firnline.runtime.threads.pool import have_ended
@@ -153,6 +154,7 @@ class _Process:
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._runtime: Runtime | None = None
         self._exporter: Exporter | None = None
+        self._watch: MachineWatch | None = None
         self._fs = RealFs(keeps_locks=True)
         self._descriptors: Descriptors | None = None
         self._connections: dict[bool, Connections] = {}  # True: of clients
@@ -166,7 +168,9 @@ class _Process:
             # Import the library only where metrics are on.
             from firnline.server.metrics import Exporter
 
-            self._exporter = Exporter(config.firnline_metrics_port)
+            self._exporter = Exporter(
+                config.firnline_metrics_port, host=config.firnline_metrics_host
+            )
         descriptors = self._descriptors = Descriptors()
         check_open_files(config, descriptors)
         node = self._build(SteadyClock().now_ms(), descriptors)
@@ -189,6 +193,9 @@ class _Process:
         self._loop.watch(self._wake, READABLE, self._on_signal)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._note_signal)
+        if isinstance(node, BrokerNode):
+            paths = (*config.directories, config.metadata_directory)
+            self._watch = MachineWatch(self._loop, node.machine, paths, runtime.now_ms)
         self._serve_controllers()
         self._loop.call_later(LOOK_S, self._look_after_garbage)
         self._loop.slow_steps.watch_garbage()
@@ -206,6 +213,8 @@ class _Process:
         """Close everything; False if threads are left that wait for a disk."""
         if self._exporter is not None:
             self._exporter.close()
+        if self._watch is not None:
+            self._watch.close()
         is_ended = self._runtime is None or self._runtime.close()
         is_ended = is_ended and _have_closed(self._storage, self._metadata)
         for _, sock in self._sockets:
@@ -284,7 +293,9 @@ class _Process:
         controller = node if isinstance(node, ControllerNode) else node.controller_node
         if controller is None:
             return
-        dispatcher = Dispatcher(controller, CONTROLLER_SERVED + CONTROLLER_PRIVATE)
+        dispatcher = Dispatcher(
+            controller, CONTROLLER_SERVED + CONTROLLER_PRIVATE, clock=time.perf_counter
+        )
         if controller is node:
             runtime.dispatcher = dispatcher
         for endpoint in _own_controller_listeners(self._config):

@@ -6,6 +6,8 @@ text. Names are those that the JMX exporter gives to Kafka's beans, so that dash
 """
 
 import threading
+import time
+from collections import Counter
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
@@ -29,6 +31,12 @@ from firnline.server import (
     table_metrics,
     tier_metrics,
 )
+from firnline.server.broker_metrics import node as node_metrics
+from firnline.server.broker_metrics import requests as request_metrics
+from firnline.server.broker_metrics import traffic as traffic_metrics
+from firnline.server.broker_metrics.node import NodeFacts
+from firnline.server.broker_metrics.requests import RequestFacts, RequestFamilies
+from firnline.server.broker_metrics.traffic import TrafficFacts
 from firnline.server.compaction_metrics import CompactionFacts
 from firnline.server.loop_metrics import LoopFacts
 from firnline.server.metrics_port import MetricsServer, ScrapeHandler
@@ -37,14 +45,17 @@ from firnline.server.replica_metrics import PARTITIONS_PER_SLICE, ReplicaFacts
 from firnline.server.table_metrics import TableFacts
 from firnline.server.tier_metrics import TierFacts
 
-_HOST = "127.0.0.1"
+HOST = "127.0.0.1"
 _ANSWER_S = 5.0
 # Above this, partitions are only counted: ten thousand would be most of a megabyte per scrape.
 PARTITION_SERIES_MAX = 1000
 
 
 class PartitionSizes(NamedTuple):
-    """One hosted partition. Offsets: start inclusive, end exclusive."""
+    """One hosted partition. Offsets: start inclusive, end exclusive.
+
+    replicas, isr, min_isr  how many there are, and how many acks=all needs
+    """
 
     topic: str
     partition: int
@@ -52,6 +63,10 @@ class PartitionSizes(NamedTuple):
     log_end_offset: int
     size_bytes: int
     segments: int
+    is_leader: bool = False
+    replicas: int = 0
+    isr: int = 0
+    min_isr: int = 0
 
 
 class AnswerFacts(NamedTuple):
@@ -67,7 +82,6 @@ class Snapshot(NamedTuple):
     """All values at one moment."""
 
     requests: list[RequestCount]
-    connections: int
     replicas: ReplicaFacts
     partitions: list[PartitionSizes]
     tier: TierFacts | None
@@ -78,6 +92,9 @@ class Snapshot(NamedTuple):
     failed_requests: Mapping[str, int] = MappingProxyType({})
     answers: AnswerFacts = AnswerFacts()
     tables: TableFacts = TableFacts()
+    loop_requests: RequestFacts = RequestFacts()
+    traffic: TrafficFacts | None = None
+    broker: NodeFacts | None = None
 
 
 def _unreadable(node: BrokerNode | ControllerNode) -> list[tuple[str, int]]:
@@ -101,8 +118,14 @@ def look(runtime: Runtime) -> Generator[None, None, Snapshot]:
     hosted = list(node.hosted) if isinstance(node, BrokerNode) else []
     tier = (yield from tier_metrics.look(runtime, node)) if isinstance(node, BrokerNode) else None
     replicas = ReplicaFacts()
+    broker: NodeFacts | None = None
+    traffic: TrafficFacts | None = None
+    lateness: tuple[int, ...] = ()
     if isinstance(node, BrokerNode):
         replicas = yield from replica_metrics.look(node)
+        broker = yield from node_metrics.look(runtime, node)
+        traffic = yield from traffic_metrics.look(node.hosted.traffic)
+        lateness = node.machine.lateness.copy()
     partitions: list[PartitionSizes] = []
     if len(hosted) <= PARTITION_SERIES_MAX:
         for first in range(0, len(hosted), PARTITIONS_PER_SLICE):
@@ -110,7 +133,6 @@ def look(runtime: Runtime) -> Generator[None, None, Snapshot]:
             yield
     return Snapshot(
         requests=_all_requests(runtime),
-        connections=sum(server.connection_count for server in runtime.servers),
         replicas=replicas,
         partitions=partitions,
         tier=tier,
@@ -126,6 +148,9 @@ def look(runtime: Runtime) -> Generator[None, None, Snapshot]:
             runtime.answers.slow_readers,
         ),
         tables=table_metrics.look(runtime),
+        loop_requests=request_metrics.look(runtime, lateness, time.monotonic()),
+        traffic=traffic,
+        broker=broker,
     )
 
 
@@ -137,6 +162,10 @@ def _sizes(partition: Partition) -> PartitionSizes:
         log.log_end_offset,
         log.size_bytes,
         len(log.closed_segments()) + 1,
+        partition.is_leader,
+        len(partition.replicas),
+        len(partition.isr),
+        partition.min_isr,
     )
 
 
@@ -170,31 +199,40 @@ def _all_requests(runtime: Runtime) -> list[RequestCount]:
 
 
 def _sum(one: RequestCount, other: RequestCount) -> RequestCount:
+    """Return the counts of two listeners together. Both times are of one thread's, and are put together."""
+    errors = Counter(one.errors)
+    errors.update(other.errors)
     return one._replace(
         requests=one.requests + other.requests,
         in_bytes=one.in_bytes + other.in_bytes,
         out_bytes=one.out_bytes + other.out_bytes,
+        of_followers=one.of_followers + other.of_followers,
+        answers_without_error=one.answers_without_error + other.answers_without_error,
+        errors=errors,
+        times=one.times.plus(other.times),
+        follower_times=one.follower_times.plus(other.follower_times),
     )
 
 
 def families(found: Snapshot) -> Iterator[Metric]:
     """Yield all values as Prometheus families."""
-    yield from _requests(found.requests)
-    yield GaugeMetricFamily(
-        "kafka_server_socket_server_metrics_connection_count", "Connections.", found.connections
-    )
+    if found.traffic is not None:
+        yield from traffic_metrics.families(found.traffic)
+    if found.broker is not None:
+        yield from node_metrics.families(found.broker)
     failed = CounterMetricFamily(
         "firnline_failed_requests",
         "Requests that failed with an internal error, which closes the connection.",
         labels=["request"],
     )
     for name, count in found.failed_requests.items():
-        failed.add_metric([bean_name(name)], count)
+        failed.add_metric([request_metrics.bean_name(name)], count)
     yield failed
     yield from _answers(found.answers)
     yield from table_metrics.families(found.tables)
     yield from replica_metrics.families(found.replicas)
     yield from _partitions(found.partitions)
+    yield from _cluster_partitions([row for row in found.partitions if row.is_leader])
     if found.tier is not None:
         yield from tier_metrics.families(found.tier)
     unreadable = GaugeMetricFamily(
@@ -230,29 +268,6 @@ def _answers(found: AnswerFacts) -> Iterator[Metric]:
     )
 
 
-def _requests(rows: list[RequestCount]) -> Iterator[Metric]:
-    asked = CounterMetricFamily(
-        "kafka_network_requestmetrics_requests", "Requests.", labels=["request", "version"]
-    )
-    for row in rows:
-        asked.add_metric([bean_name(row.name), str(row.version)], row.requests)
-    yield asked
-    for name, api in (("totalproducerequests", "produce"), ("totalfetchrequests", "fetch")):
-        count = sum(row.requests for row in rows if row.name == api)
-        words = f"{api.title()} requests."
-        yield CounterMetricFamily(f"kafka_server_brokertopicmetrics_{name}", words, count)
-    produced = sum(row.in_bytes for row in rows if row.name == "produce")
-    fetched = sum(row.out_bytes for row in rows if row.name == "fetch")
-    prefix = "kafka_server_brokertopicmetrics_bytes"
-    yield CounterMetricFamily(prefix + "in", "Bytes of Produce requests.", produced)
-    yield CounterMetricFamily(prefix + "out", "Bytes of Fetch responses.", fetched)
-
-
-def bean_name(name: str) -> str:
-    """Return Kafka's name of an API: ListOffsets for list_offsets."""
-    return "".join(word.capitalize() for word in name.split("_"))
-
-
 def _partitions(rows: list[PartitionSizes]) -> Iterator[Metric]:
     for name, field, words in (
         ("logstartoffset", "log_start_offset", "First offset."),
@@ -261,6 +276,30 @@ def _partitions(rows: list[PartitionSizes]) -> Iterator[Metric]:
         ("numlogsegments", "segments", "Local segments."),
     ):
         yield _by_partition(f"kafka_log_log_{name}", words, rows, field)
+
+
+def _cluster_partitions(led: list[PartitionSizes]) -> Iterator[Metric]:
+    """Yield what Kafka's leaders say of their partitions."""
+    families = {
+        name: GaugeMetricFamily(
+            f"kafka_cluster_partition_{name}", words, labels=["topic", "partition"]
+        )
+        for name, words in (
+            ("replicascount", "Replicas."),
+            ("insyncreplicascount", "Replicas in sync."),
+            ("underreplicated", "1 with replicas out of sync."),
+            ("underminisr", "1 while acks=all is refused."),
+            ("atminisr", "1 while one replica away from that."),
+        )
+    }
+    for row in led:
+        place = [row.topic, str(row.partition)]
+        families["replicascount"].add_metric(place, row.replicas)
+        families["insyncreplicascount"].add_metric(place, row.isr)
+        families["underreplicated"].add_metric(place, row.isr < row.replicas)
+        families["underminisr"].add_metric(place, row.isr < row.min_isr)
+        families["atminisr"].add_metric(place, row.isr == row.min_isr)
+    yield from families.values()
 
 
 def _by_partition(name: str, words: str, rows: list[PartitionSizes], field: str) -> Metric:
@@ -273,20 +312,22 @@ def _by_partition(name: str, words: str, rows: list[PartitionSizes], field: str)
 class Exporter(Collector):
     """The port of the metrics. It is bound at once, and answers once a node is set with `show`."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, *, host: str = HOST) -> None:
         self._runtime: Runtime | None = None
         self._lock = threading.Lock()
         self._quorum = QuorumFamilies()
+        self._requests = RequestFamilies()
         registry = CollectorRegistry(auto_describe=False)
         registry.register(self)
         ProcessCollector(registry=registry)
         GCCollector(registry=registry)
         try:
             app = make_wsgi_app(registry)
-            self._server = make_server(_HOST, port, app, MetricsServer, ScrapeHandler)
+            self._server = make_server(host, port, app, MetricsServer, ScrapeHandler)
         except OSError as problem:
             raise ConfigError(
-                f"cannot listen on {_HOST}:{port} (firnline.metrics.port): {problem.strerror}"
+                f"cannot listen on {host}:{port} (firnline.metrics.host, firnline.metrics.port):"
+                f" {problem.strerror or problem}"
             ) from None
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
         self._thread.start()
@@ -307,6 +348,7 @@ class Exporter(Collector):
             if runtime is None:
                 return
             found = ask_for_all(runtime)
+        yield from self._requests.families(found.requests, found.loop_requests)
         yield from families(found)
         yield from self._quorum.families(found.quorum)
 

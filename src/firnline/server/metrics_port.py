@@ -1,5 +1,6 @@
 """Limits on scrapes, since each has a thread and a descriptor. WORLD."""
 
+import socket
 import sys
 import threading
 from socketserver import ThreadingMixIn
@@ -25,6 +26,8 @@ class MetricsServer(ThreadingMixIn, WSGIServer):
     request_queue_size = 64
 
     def __init__(self, *args: Any, **more: Any) -> None:
+        if ":" in args[0][0]:
+            self.address_family = socket.AF_INET6
         self._room = threading.BoundedSemaphore(SCRAPES_MAX)
         super().__init__(*args, **more)
 

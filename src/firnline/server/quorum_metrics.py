@@ -15,6 +15,7 @@ from prometheus_client.core import (
     GaugeMetricFamily,
     HistogramMetricFamily,
     Metric,
+    UnknownMetricFamily,
 )
 
 from firnline.metadata.image import ClusterImage
@@ -263,6 +264,11 @@ def _of_controllers(facts: QuorumFacts) -> Iterator[Metric]:
     yield CounterMetricFamily(
         "kafka_controller_controllerstats_uncleanleaderelections",
         "Elections of leaders outside the ISR, as seen by this node.",
+        facts.cluster.unclean_elections,
+    )
+    yield UnknownMetricFamily(
+        "kafka_controller_controllerstats_uncleanleaderelectionspersec",
+        "The same, as other rules for the JMX exporter name it.",
         facts.cluster.unclean_elections,
     )
     yield CounterMetricFamily(

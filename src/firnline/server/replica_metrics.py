@@ -7,12 +7,13 @@ by its old replicas, not by those being added. Source: spec 2.10; KIP-841, KIP-8
 from collections.abc import Generator, Iterator, Sequence
 from typing import NamedTuple
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import GaugeMetricFamily, Metric
 
 from firnline.broker.node import BrokerNode
 from firnline.metadata.image import PartitionImage
 from firnline.replica.alter import IsrCounters
 from firnline.replica.partition import Partition
+from firnline.server.broker_metrics.requests import twins
 
 # Per slice: below a millisecond.
 PARTITIONS_PER_SLICE = 250
@@ -31,6 +32,7 @@ class ReplicaFacts(NamedTuple):
     reassigning: int = 0
     changes: IsrCounters = IsrCounters()
     unassigned_directories: int = 0
+    max_lag: int = 0
 
 
 def look(node: BrokerNode) -> Generator[None, None, ReplicaFacts]:
@@ -53,6 +55,7 @@ def _with(facts: ReplicaFacts, node: BrokerNode, some: Sequence[Partition]) -> R
     states = [(partition, _state(node, partition)) for partition in led]
     return facts._replace(
         leaders=facts.leaders + len(led),
+        max_lag=max([facts.max_lag, *(each.lag for each in some if not each.is_leader)]),
         offline=facts.offline + sum(partition.is_offline for partition in some),
         under_replicated=facts.under_replicated
         + sum(len(partition.isr) < _factor(partition, state) for partition, state in states),
@@ -94,7 +97,16 @@ def families(found: ReplicaFacts) -> Iterator[Metric]:
         ("isrshrinks", found.changes.shrinks, "Replicas left an ISR."),
         ("failedisrupdates", found.changes.failed, "Proposed ISR changes that were refused."),
     ):
-        yield CounterMetricFamily(_MANAGER + name, words, count)
+        for family in twins(_MANAGER + name, words, ()):
+            family.add_metric((), count)  # type: ignore[attr-defined]
+            yield family
+    lag = GaugeMetricFamily(
+        "kafka_server_replicafetchermanager_maxlag",
+        "The most records that a replica here lacks of what its leader has committed.",
+        labels=["clientId", "clientid"],  # two rule files for the JMX exporter spell it in two ways
+    )
+    lag.add_metric(["Replica", "Replica"], found.max_lag)
+    yield lag
     yield GaugeMetricFamily(
         "kafka_server_assignmentsmanager_queuedreplicatodirassignments",
         "Replicas whose directory the controller does not know yet.",

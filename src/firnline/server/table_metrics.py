@@ -6,7 +6,12 @@ Names for fetch sessions are those that the JMX exporter gives to Kafka's beans.
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    Metric,
+    UnknownMetricFamily,
+)
 
 from firnline.broker.node import BrokerNode
 from firnline.runtime.loop import Runtime
@@ -86,5 +91,10 @@ def families(found: TableFacts) -> Iterator[Metric]:
     """Yield them as Prometheus families."""
     for name, field, words in _COUNTERS:
         yield CounterMetricFamily(name, words, getattr(found, field))
+    yield UnknownMetricFamily(
+        _SESSIONS + "incrementalfetchsessionevictionspersec",
+        "Sessions evicted, as other rules for the JMX exporter name it.",
+        found.sessions_evicted,
+    )
     for name, field, words in _GAUGES:
         yield GaugeMetricFamily(name, words, getattr(found, field))

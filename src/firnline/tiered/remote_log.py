@@ -594,6 +594,12 @@ class RemoteLog:
         """Iterate over the gauges of all partitions, which may leave the node meanwhile."""
         return (gauges(self.services, hosted, now_ms) for hosted in self._present(None))
 
+    def copy_problems(self) -> Iterator[tuple[str, str]]:
+        """Iterate over the partitions with something that fails in the tier: their names, and why."""
+        for hosted in self._present(None):
+            if hosted.problem is not None:
+                yield str(hosted.log.topic_partition), hosted.problem.text
+
     def decision_times(self) -> Iterator[tuple[str, int]]:
         """Iterate over led partitions: their topics, and how many ms the last decision about each took."""
         for hosted in self._present(None):

@@ -552,7 +552,7 @@ def test_strays_are_not_looked_for_in_a_directory_that_failed(
 
     monkeypatch.setattr(rig[node_id].fs, "names", fails)
     look_for_strays(rig, node_id)
-    storage._offline.clear()  # as before anybody knows
+    storage.offline.clear()  # as before anybody knows
     look_for_strays(rig, node_id)
 
 

@@ -33,7 +33,9 @@ from firnline.protocol.messages.k60_describe_cluster import (
 )
 from firnline.protocol.messages.k32003_cluster_status import (
     ClusterStatusBroker,
+    ClusterStatusController,
     ClusterStatusPartition,
+    ClusterStatusProblem,
     ClusterStatusReplica,
     ClusterStatusResponse,
     ClusterStatusTopic,
@@ -47,10 +49,20 @@ COMPLETE = [(0, 1, [1, 2], [1, 2])]
 
 
 class World:
-    """Broker 1 answers; broker 2 is only heard of. `parts`: partition, leader, replicas, ISR."""
+    """Broker 1 answers everything, broker 2 what it says of itself.
 
-    def __init__(self, broker: FakeBroker) -> None:
-        self.broker = broker
+    parts        partition, leader, replicas, ISR
+    controllers  the voters that broker 1 knows, if it knows any: node id and port
+    wrong        what broker 2 says is wrong with it
+    """
+
+    def __init__(self, broker: FakeBroker, other: FakeBroker) -> None:
+        self.broker, self.other = broker, other
+        self.controllers: list[tuple[int, int]] = []
+        self.wrong: list[ClusterStatusProblem] = []
+        other.answers = {
+            32003: lambda _: ClusterStatusResponse(problems=self.wrong, metadata_offset=-1)
+        }
         self.parts = COMPLETE
         self.fenced = self.leaving = False
         self.leader_id, self.silent_ms = 1, 100
@@ -87,7 +99,13 @@ class World:
 
     def cluster(self, request: Any) -> DescribeClusterResponse:
         rows = [
-            DescribeClusterBroker(broker_id=2, host="two", port=9, rack="b", is_fenced=self.fenced),
+            DescribeClusterBroker(
+                broker_id=2,
+                host="127.0.0.1",
+                port=self.other.port,
+                rack="b",
+                is_fenced=self.fenced,
+            ),
             DescribeClusterBroker(broker_id=1, host="127.0.0.1", port=self.broker.port),
         ]
         shown = [
@@ -133,13 +151,20 @@ class World:
             for count in [self.unreadable]
             if count
         ]
-        return ClusterStatusResponse(brokers=brokers, topics=topics, unreadable=unreadable)
+        controllers = [
+            ClusterStatusController(node_id=node_id, host="127.0.0.1", port=port)
+            for node_id, port in self.controllers
+        ]
+        return ClusterStatusResponse(
+            brokers=brokers, topics=topics, unreadable=unreadable, controllers=controllers,
+            metadata_offset=7,
+        )  # fmt: skip
 
 
 @pytest.fixture
 def world() -> Iterator[World]:
-    with FakeBroker({}) as fake:
-        yield World(fake)
+    with FakeBroker({}) as fake, FakeBroker({}) as other:
+        yield World(fake, other)
 
 
 def run(world: World, *words: str) -> Result:
@@ -159,8 +184,9 @@ def test_a_cluster_in_which_all_is_well_says_so(world: World) -> None:
     found = json_of(world, "cluster", "status")
     assert found["problems"] == []
     assert found["brokers"][1] == {
-        "broker_id": 2, "address": "two:9", "rack": "b", "state": "alive", "broker_epoch": 12,
-        "leads": 0, "replicas": 1, "in_sync": 1, "offline": 0,
+        "broker_id": 2, "address": world.other.address, "rack": "b", "state": "alive",
+        "last_known": "alive", "broker_epoch": 12, "leads": 0, "replicas": 1, "in_sync": 1,
+        "offline": 0,
     }  # fmt: skip
     assert (found["quorum"]["leader_id"], found["partitions"]) == (1, 1)
     text = run(world, "cluster", "status").stdout
@@ -171,22 +197,39 @@ def test_a_cluster_in_which_all_is_well_says_so(world: World) -> None:
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        ({"fenced": True}, "broker 2 is fenced"),
+        ({"fenced": True}, "broker 2 is fenced (see `firnline quorum status`)"),
         (
             {"parts": [(0, 1, [1, 2], [1])]},
-            "broker 2 cannot serve 1 of its replicas: its log says why",
+            "broker 2 cannot serve 1 of its replicas: its log says why"
+            " (see `firnline topic describe --under-replicated`)",
         ),
-        ({"leaving": True}, "broker 2 is controlled-shutdown"),
-        ({"silent_ms": 60_000}, "controller 2 is silent"),
-        ({"leader_id": -1}, "no controller is active: the cluster cannot be changed"),
-        ({"parts": [(0, -1, [1, 2], [2])]}, "1 partition without a leader"),
+        (
+            {"leaving": True},
+            "broker 2 is controlled-shutdown (see `firnline quorum status`)",
+        ),
+        ({"silent_ms": 60_000}, "controller 2 is silent (see `firnline quorum status`)"),
+        (
+            {"leader_id": -1},
+            "no controller is active: nothing can be changed, and what metadata says may be old"
+            " (see `firnline quorum status`)",
+        ),
+        (
+            {"parts": [(0, -1, [1, 2], [2])]},
+            "1 partition without a leader (see `firnline topic describe --unavailable`)",
+        ),
         (
             {"parts": [(0, 1, [1, 2], [1])]},
-            "1 partition with fewer in-sync replicas than replicas",
+            "1 partition with fewer in-sync replicas than replicas"
+            " (see `firnline topic describe --under-replicated`)",
         ),
         (
             {"parts": [(0, 1, [1, 2], [1])], "min_isr": 2},
-            "1 partition with fewer in-sync replicas than acks=all needs",
+            "1 partition with fewer in-sync replicas than acks=all needs"
+            " (see `firnline topic describe --under-replicated`)",
+        ),
+        (
+            {"wrong": [ClusterStatusProblem(kind="disk-nearly-full", what="the disk", see="`df`")]},
+            "broker 2: the disk (see `df`)",
         ),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, dict) else None,
@@ -223,8 +266,67 @@ def test_brokers_that_do_not_answer_are_not_waited_for_one_after_the_other(world
         ]
         world.unreadable = 2
         began_s = time.monotonic()
-        assert json_of(world, "cluster", "status")["unreadable"][0]["broker"] == 1
-        assert time.monotonic() - began_s < 12
+        found = json_of(world, "cluster", "status", "--timeout", "1", code=3)
+        assert time.monotonic() - began_s < 4
+    assert found["unreadable"][0]["broker"] == 1
+    assert [row["state"] for row in found["brokers"][2:]] == ["no answer"] * 12
+    where = f"{host}:{port}"
+    said = f"broker 3 does not answer at {where}: no answer in time. Last known: alive, leader of 0"
+    assert found["problems"][0].startswith(said)
+
+
+def test_a_broker_that_does_not_answer_is_not_alive_and_what_it_leads_is_unknown(
+    world: World,
+) -> None:
+    world.parts = [(0, 2, [1, 2], [1, 2]), (1, 1, [1, 2], [1, 2])]
+    (free,) = free_ports(1)
+    world.other.port = free
+    found = json_of(world, "cluster", "status", code=3)
+    assert (found["brokers"][1]["state"], found["brokers"][1]["last_known"]) == (
+        "no answer",
+        "alive",
+    )
+    assert (found["unknown"], found["is_current"]) == (1, True)
+    at = f"127.0.0.1:{free}"
+    assert found["problems"] == [
+        f"broker 2 does not answer at {at}: Connection refused. Last known: alive, leader of 1 partitions"
+        " (see its log, and whether its process runs)",
+        "1 partition whose leader does not answer (see `firnline topic describe`)",
+    ]
+    text = run(world, "cluster", "status").stdout
+    assert "no answer (last known alive)" in text
+    described = json_of(world, "topic", "describe", "t")["partitions"]
+    assert [part["state"] for part in described] == ["unknown (last known ok)", "ok"]
+
+
+def test_without_an_active_controller_numbers_of_partitions_are_those_that_were_last_known(
+    world: World,
+) -> None:
+    world.leader_id = -1
+    result = run(world, "cluster", "status", "--timeout", "0")
+    assert result.exit_code == 3
+    assert "without a leader   unknown (last known 0)" in result.stdout
+    assert "active controller  nobody" in result.stdout
+
+
+def test_controllers_are_asked_themselves_and_one_that_refuses_is_named(world: World) -> None:
+    (free,) = free_ports(1)
+    with FakeBroker({55: world.quorum}) as leader:
+        world.controllers = [(1, leader.port), (2, free)]
+        world.silent_ms = 4_000  # its leader alone would wait for ten seconds before it worries
+        found = json_of(world, "cluster", "status", code=3)
+        assert found["quorum"]["leader_id"] == 1
+        assert found["problems"] == ["controller 2 is silent (see `firnline quorum status`)"]
+        world.leader_id = -1
+        lines = json_of(world, "cluster", "status", "--timeout", "0", code=3)["problems"]
+    assert lines[1:] == [f"controller 2 does not answer: 127.0.0.1:{free}, Connection refused"]
+
+
+def test_of_several_addresses_the_one_that_knows_most_is_asked(world: World) -> None:
+    """Broker 2 answers, too, but its metadata is older, and it could not even say which brokers there are."""
+    at = f"{world.other.address},{world.broker.address}"
+    result = CliRunner().invoke(cli, ["cluster", "status", "--bootstrap-server", at])
+    assert result.exit_code == 0, result.output
 
 
 def test_brokers_that_never_came_are_missed_by_who_counts_them(world: World) -> None:
@@ -233,13 +335,14 @@ def test_brokers_that_never_came_are_missed_by_who_counts_them(world: World) -> 
     assert found["problems"] == ["2 of 3 brokers are alive"]
     world.fenced = True
     found = json_of(world, "cluster", "status", "--brokers", "2", code=3)
-    assert found["problems"] == ["1 of 2 brokers are alive", "broker 2 is fenced"]
+    fenced = "broker 2 is fenced (see `firnline quorum status`)"
+    assert found["problems"] == ["1 of 2 brokers are alive", fenced]
 
 
 def test_a_cluster_of_kafka_has_no_broker_epochs_and_is_not_called_ill_for_that(
     world: World,
 ) -> None:
-    del world.broker.answers[32003]
+    del world.broker.answers[32003], world.other.answers[32003]
     found = json_of(world, "cluster", "status")
     assert [row["broker_epoch"] for row in found["brokers"]] == [-1, -1]
     assert found["problems"] == []
@@ -251,7 +354,7 @@ def test_the_first_address_that_answers_is_asked(world: World) -> None:
     result = CliRunner().invoke(cli, ["cluster", "status", "--bootstrap-server", at])
     assert result.exit_code == 0, result.output
     result = CliRunner().invoke(cli, ["cluster", "status", "--bootstrap-server", f"{dead},{dead}"])
-    assert str(result.exception) == f"cannot reach a broker at {dead}: Connection refused"
+    assert f"{dead}: Connection refused" in str(result.exception)
 
 
 # ----------------------------------------------------------------------------------- describe

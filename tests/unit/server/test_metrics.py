@@ -4,8 +4,10 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 import urllib.error
 import urllib.request
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -15,10 +17,12 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from firnline.base.counting.times import Times
 from firnline.base.errors import ConfigError
 from firnline.base.limits import SCRAPE_SILENCE_S, SCRAPES_MAX
 from firnline.broker.fetch_session import Full, Wanted
 from firnline.log.retention import Overdue
+from firnline.runtime.bounds.admission import Admission
 from firnline.runtime.failed_requests import FailedRequests
 from firnline.runtime.loop import Runtime
 from firnline.runtime.poll import PollLoop
@@ -43,7 +47,9 @@ def shown(harness: Harness, slow: SlowSteps | None = None) -> Iterator[Exporter]
     def ask(work: Callable[[], Any], timeout_s: float) -> Any:
         return work()
 
-    loop = SimpleNamespace(slow_steps=slow or SlowSteps(), timers={"one": 1})
+    loop = SimpleNamespace(
+        slow_steps=slow or SlowSteps(), timers={"one": 1}, since_s=time.monotonic(), idle_s=0.0
+    )
     runtime: Any = SimpleNamespace(
         node=harness.node,
         dispatcher=harness.dispatcher,
@@ -57,6 +63,9 @@ def shown(harness: Harness, slow: SlowSteps | None = None) -> Iterator[Exporter]
         failed_requests=FailedRequests(),
         answers=SimpleNamespace(held_bytes=0, waiting=0, refused=0, slow_readers=0),
         incoming=SimpleNamespace(held_bytes=0, waiting=0, slow_senders=0),
+        admission=Admission(lambda call: None),
+        flush_times=Times(),
+        delayed=Counter,
     )
     exporter = Exporter(0)
     try:
@@ -66,7 +75,7 @@ def shown(harness: Harness, slow: SlowSteps | None = None) -> Iterator[Exporter]
         exporter.close()
 
 
-def scrape(exporter: Exporter) -> Values:
+def scrape(exporter: Exporter, labels: tuple[str, ...] = LABELS) -> Values:
     """Value by (name, labels of interest)."""
     url = f"http://127.0.0.1:{exporter.port}/metrics"
     with urllib.request.urlopen(url, timeout=30) as answer:
@@ -74,7 +83,7 @@ def scrape(exporter: Exporter) -> Values:
     return {
         (
             sample.name,
-            "/".join(sample.labels[name] for name in LABELS if name in sample.labels),
+            "/".join(sample.labels[name] for name in labels if name in sample.labels),
         ): sample.value
         for family in text_string_to_metric_families(text)
         for sample in family.samples
@@ -327,7 +336,12 @@ def test_full_tables_and_who_made_room_are_shown() -> None:
         runtime: Any = exporter._runtime
         counted = SimpleNamespace(evicted=5, refused=6)
         server = SimpleNamespace(
-            dispatcher=harness.dispatcher, connection_count=1, counted=counted, slow_requests=2
+            dispatcher=harness.dispatcher,
+            connection_count=1,
+            accepted=3,
+            listener="PLAINTEXT",
+            counted=counted,
+            slow_requests=2,
         )
         runtime.servers = [server, server]  # two listeners that are counted together
         runtime.incoming = SimpleNamespace(held_bytes=7, waiting=8, slow_senders=9)

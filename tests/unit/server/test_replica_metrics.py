@@ -1,14 +1,17 @@
 """What the metrics port says of replicas, and of requests to all listeners of a node."""
 
+from collections import Counter
 from types import SimpleNamespace
 from typing import Any
 
+from firnline.base.counting.times import Times
 from firnline.log.recovery import at_once
 from firnline.protocol.messages.k45_alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
     ReassignableTopic,
 )
+from firnline.runtime.bounds.admission import Admission
 from firnline.runtime.failed_requests import FailedRequests
 from firnline.runtime.steps import SlowSteps
 from firnline.server import metrics, replica_metrics
@@ -93,14 +96,24 @@ def test_requests_to_all_listeners_of_a_combined_node_are_counted() -> None:
     controllers = member.dispatchers[CONTROLLER_PORT + 1][1]
     counted = SimpleNamespace(evicted=0, refused=0)
     servers = [
-        SimpleNamespace(dispatcher=each, connection_count=1, counted=counted, slow_requests=0)
+        SimpleNamespace(
+            dispatcher=each,
+            connection_count=1,
+            accepted=3,
+            listener="PLAINTEXT",
+            counted=counted,
+            slow_requests=0,
+        )
         for each in (controllers, clients, clients)
     ]
     runtime: Any = SimpleNamespace(
         node=member.node,
         dispatcher=clients,
         servers=servers,
-        loop=SimpleNamespace(slow_steps=SlowSteps(), timers=()),
+        loop=SimpleNamespace(slow_steps=SlowSteps(), timers=(), since_s=0.0, idle_s=0.0),
+        delayed=Counter,
+        admission=Admission(lambda call: None),
+        flush_times=Times(),
         stuck_compactions=0,
         abandoned_threads=0,
         failed_requests=FailedRequests(),

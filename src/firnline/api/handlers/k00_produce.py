@@ -259,10 +259,30 @@ def _answer(
     now_ms: int,
 ) -> Effects:
     if request.acks == 0:
+        _count_unsaid(node, request, outcomes)
         has_failed = any(type(outcome) is KafkaError for outcome in outcomes)
         return [context.close() if has_failed else context.no_reply()]
     slices = _response_slices(node, context, request, outcomes)
     return in_slices(node, context, slices, now_ms, to_the_end=True)
+
+
+def _count_unsaid(node: "BrokerNode", request: ProduceRequest, outcomes: Sequence[Outcome]) -> None:
+    """Count the appends that failed of a request that has no response."""
+    if any(type(outcome) is KafkaError for outcome in outcomes):
+        rest = iter(outcomes)
+        for topic in request.topic_data:
+            for _ in topic.partition_data:
+                if type(next(rest, None)) is KafkaError:
+                    _count_failed(node, topic.name or node.hosted.name_of(topic.topic_id))
+
+
+def _count_failed(node: "BrokerNode", name: str | None) -> None:
+    traffic = node.hosted.traffic
+    found = traffic.by_topic.get(name) if name else None
+    if found is None:
+        found = traffic.elsewhere
+        found.produces += 1
+    found.failed_produces += 1
 
 
 def _response_slices(
@@ -321,6 +341,8 @@ def _failed(
     error: KafkaError,
     leaders: dict[int, None],
 ) -> PartitionProduceResponse:
+    name = topic.name or node.hosted.name_of(topic.topic_id)
+    _count_failed(node, name)
     response = PartitionProduceResponse(
         index=index, error_code=error.code, base_offset=NO_OFFSET, error_message=error.why or None
     )
@@ -330,7 +352,6 @@ def _failed(
             BatchIndexAndErrorMessage(batch_index=batch_index, batch_index_error_message=error.why)
         ]
     if error.code == Code.NOT_LEADER_OR_FOLLOWER and context.api_version >= _LEADER_VERSION:
-        name = topic.name or node.hosted.name_of(topic.topic_id)
         leader = node.leaders.leader_of(name, index)
         if leader is not None:
             leaders[leader[0]] = None

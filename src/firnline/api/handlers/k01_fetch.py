@@ -46,6 +46,7 @@ from firnline.protocol.messages.k01_fetch import (
 from firnline.protocol.primitives import uvarint
 from firnline.protocol.schema import Part
 from firnline.protocol.session import header_tail, pieces
+from firnline.replica.partition import Partition
 from firnline.replica.read import Diverging, Local, PreferredReadReplica, ReadOutcome
 
 if TYPE_CHECKING:
@@ -346,8 +347,29 @@ def _add_outcomes(
             topics.append(found)
         if type(outcome) is Local:
             partitions.append(_read(wanted.index, outcome))
+            if len(outcome.records):
+                _count_sent(wanted, context, len(outcome.records))
         else:
             partitions.append(_refused(node, context, wanted, outcome, leaders))
+
+
+def _count_sent(wanted: Wanted, context: RequestContext, size_bytes: int) -> None:
+    """Count records that are sent to a consumer or a follower."""
+    if not isinstance(wanted.hosted, Partition):
+        return
+    if context.is_urgent:  # as a follower's Fetch is, and no consumer's
+        wanted.hosted.traffic.replicated_out_bytes += size_bytes
+    else:
+        wanted.hosted.traffic.bytes_out += size_bytes
+
+
+def _count_failed(node: "BrokerNode", wanted: Wanted) -> None:
+    if isinstance(wanted.hosted, Partition):
+        wanted.hosted.traffic.failed_fetches += 1
+    else:
+        elsewhere = node.hosted.traffic.elsewhere
+        elsewhere.fetches += 1
+        elsewhere.failed_fetches += 1
 
 
 def _reply(
@@ -420,6 +442,7 @@ def _refused(
         response.log_start_offset = outcome.log_start_offset
         return response
     assert isinstance(outcome, KafkaError)
+    _count_failed(node, wanted)
     response.error_code = outcome.code
     if outcome.code in _MOVED and context.api_version >= _LEADER_VERSION:
         assert wanted.topic is not None or wanted.topic_id != ZERO_UUID

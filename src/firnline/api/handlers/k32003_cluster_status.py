@@ -6,13 +6,16 @@ Source: KIP-631 (broker epochs, states), KIP-497 (partition epochs), KIP-903 (br
 from typing import TYPE_CHECKING
 
 from firnline.api.context import RequestContext
-from firnline.api.slices import Slices, cut, in_slices
+from firnline.api.health import problems
+from firnline.api.slices import Slices, a_step_a_slice, cut, in_slices
 from firnline.base.effects import Effects
 from firnline.base.errors import Code
 from firnline.metadata.image import ClusterImage, PartitionImage
 from firnline.protocol.messages.k32003_cluster_status import (
     ClusterStatusBroker,
+    ClusterStatusController,
     ClusterStatusPartition,
+    ClusterStatusProblem,
     ClusterStatusReplica,
     ClusterStatusRequest,
     ClusterStatusResponse,
@@ -65,6 +68,8 @@ def _answer(
                 if decided.leader == node.node_id or not request.only_led
             ]
             count += 1 + len(some)
+    wrong, now_ms = yield from a_step_a_slice(problems(node, now_ms), now_ms, context)
+    quorum = node.quorum.raft
     response = ClusterStatusResponse(
         metadata_offset=image.offset,
         brokers=_brokers(image),
@@ -74,6 +79,16 @@ def _answer(
             for name, records in node.unreadable_records
             if records
         ],
+        problems=[
+            ClusterStatusProblem(kind=each.kind, what=each.what, see=each.see) for each in wrong
+        ],
+        controllers=[
+            ClusterStatusController(node_id=each.node_id, host=each.host, port=each.port)
+            for each in quorum.voters.voters
+            if not quorum.voters.is_sole(node.node_id)  # it may listen to no other node
+        ],
+        controller_id=quorum.leader_id,
+        controller_epoch=quorum.counters().epoch,
     )
     return [context.reply(response)]
 

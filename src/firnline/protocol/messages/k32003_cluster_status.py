@@ -52,6 +52,18 @@ class ClusterStatusUnreadable(Struct):
     records = f("int64", "0+", "Count of its unreadable records, which were skipped.")
 
 
+class ClusterStatusProblem(Struct):
+    kind = f("string", "0+", "One word, as in the label of the metric firnline_problems.")
+    what = f("string", "0+", "What is wrong, for people.")
+    see = f("string", "0+", "What tells more: a command in backticks, or a place.")
+
+
+class ClusterStatusController(Struct):
+    node_id = f("int32", "0+", "Node id of a voter of the metadata quorum.")
+    host = f("string", "0+", "Its host.")
+    port = f("int32", "0+", "Its port.")
+
+
 class ClusterStatusResponse(Message, key=32003, valid="0", flexible="0+"):
     throttle_time_ms = f("int32", "0+", "How long the client must wait because of its quota.")
     metadata_offset = f("int64", "0+", "Last metadata record in the image.", default=-1)
@@ -62,4 +74,16 @@ class ClusterStatusResponse(Message, key=32003, valid="0", flexible="0+"):
         "0+",
         "Unreadable records that the answering broker has skipped.",
         tag=0,
+    )
+    problems = f([ClusterStatusProblem], "0+", "What is wrong with the answering broker.", tag=1)
+    controllers = f([ClusterStatusController], "0+", "The voters, as configured.", tag=2)
+    controller_id = f(
+        "int32",
+        "0+",
+        "The active controller that the broker knows; -1 for none.",
+        default=-1,
+        tag=3,
+    )
+    controller_epoch = f(
+        "int32", "0+", "Epoch of the quorum that the broker knows.", default=-1, tag=4
     )

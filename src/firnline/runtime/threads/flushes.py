@@ -8,8 +8,10 @@ all are done, each Flush of the round gets the errors of its own files.
 
 import queue
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 
+from firnline.base.counting.times import Times
 from firnline.base.effects import SYNC_THREADS, Effects, Flush
 from firnline.base.errors import StorageError
 from firnline.base.ports import File
@@ -28,11 +30,15 @@ _Problems = dict[str, StorageError]  # by path
 class FlushGroup:
     """The rounds of syncs of one log directory: one runs, and new Flush effects wait for the next.
 
-    No Flush is reported before the whole round is done, so the order of the syncs does not matter.
+    No Flush is reported before the whole round is done, so the order of the syncs does not matter. `times`
+    counts how long rounds took.
     """
 
-    def __init__(self, loop: PollLoop, doorbell: Doorbell, flushed: Flushed) -> None:
+    def __init__(
+        self, loop: PollLoop, doorbell: Doorbell, flushed: Flushed, times: Times | None = None
+    ) -> None:
         self._loop = loop
+        self._times, self._began_s = times or Times(), 0.0
         self._flushed = flushed
         self._waiting: list[Flush] = []
         self._in_flight: list[Flush] = []
@@ -58,6 +64,7 @@ class FlushGroup:
     def _begin(self) -> None:
         self._is_due = False
         self._in_flight, self._waiting, self._problems = self._waiting, [], {}
+        self._began_s = time.monotonic()
         files = {file.path: file for flush in self._in_flight for file in flush.files}
         names: list[File] = []
         for path, file in files.items():
@@ -91,6 +98,7 @@ class FlushGroup:
         if self._files or self._names_left or not self._in_flight:
             return
         finished, self._in_flight = self._in_flight, []
+        self._times.add((time.monotonic() - self._began_s) * 1000)
         if self._waiting:
             self._begin_soon()
         if len(finished) == 1:
@@ -178,6 +186,7 @@ class FlushGroups:
         self._flushed = flushed
         self._directories = directories
         self._groups: dict[str, FlushGroup] = {}
+        self.times = Times()  # of rounds
 
     def add(self, flush: Flush) -> None:
         if self._directories.is_one:
@@ -196,7 +205,9 @@ class FlushGroups:
     def _group(self, directory: str) -> FlushGroup:
         found = self._groups.get(directory)
         if found is None:
-            found = self._groups[directory] = FlushGroup(self._loop, self._doorbell, self._flushed)
+            found = self._groups[directory] = FlushGroup(
+                self._loop, self._doorbell, self._flushed, self.times
+            )
         return found
 
     def close(self, until_s: float) -> bool:

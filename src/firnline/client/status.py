@@ -1,0 +1,348 @@
+"""The state of a cluster: what its brokers and controllers say, and who says nothing. WORLD.
+
+Metadata is old where no controller is active, and even an active one needs some seconds to notice that a
+broker died. So every broker and controller is asked itself, all of them at the same time. What only a node
+could say that does not answer is unknown, and reported as last known. Works with Apache Kafka too: what only
+ClusterStatus has, an API of our own, is then missing.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from firnline.base.errors import FirnlineError
+from firnline.client.connection import Connection, Unreachable, parse_address
+from firnline.client.probes import Node, Probe, ask_all, probe_brokers, why_not
+from firnline.client.quorum import QuorumInfo, state_of
+from firnline.client.wire import refuse
+from firnline.protocol.messages.k03_metadata import MetadataRequest
+from firnline.protocol.messages.k18_api_versions import ApiVersionsRequest
+from firnline.protocol.messages.k60_describe_cluster import DescribeClusterRequest
+from firnline.protocol.messages.k32003_cluster_status import ClusterStatusRequest
+
+ALIVE, FENCED, LEAVING, NO_ANSWER = "alive", "fenced", "controlled-shutdown", "no answer"
+# A controller fetches at least every half second. One that does not answer is given less time.
+_SILENT_MS, _SILENT_AND_DEAF_MS = 10_000, 3_000
+# How long one node may be silent: a part of the time of all, between these.
+_PROBE_MIN_S, _PROBE_MAX_S, _PROBE_PART = 1.0, 3.0, 4
+_RETRY_S = 0.2
+# Brokers that are asked to forward a question: one may be about to die.
+_FORWARDERS = 3
+
+
+class BrokerState(NamedTuple):
+    """One registered broker, and what it has. `broker_epoch` is -1 if unknown.
+
+    state       ALIVE, FENCED, LEAVING; NO_ANSWER: it was asked, and did not answer
+    last_known  its state in the metadata
+    """
+
+    broker_id: int
+    address: str
+    rack: str | None
+    state: str
+    last_known: str
+    broker_epoch: int
+    leads: int
+    replicas: int
+    in_sync: int
+    offline: int
+
+
+class ClusterState(NamedTuple):
+    """A cluster at one moment; `quorum` is None while it has no leader.
+
+    is_current  a controller is active: the metadata is that of now. Else it is the last that is known
+    under_replicated, under_min_isr, offline  of the partitions, by the metadata and their leaders
+    unknown     partitions whose leader does not answer: their state is not known
+    problems    for people: what is wrong now, each with the command that tells more
+    unreadable  records of internal topics that brokers have skipped: (broker, topic, count)
+    """
+
+    cluster_id: str
+    is_current: bool
+    quorum: QuorumInfo | None
+    features: dict[str, int]
+    brokers: list[BrokerState]
+    topics: int
+    partitions: int
+    under_replicated: int
+    under_min_isr: int
+    offline: int
+    unknown: int
+    problems: list[str]
+    unreadable: list[tuple[int, str, int]]
+
+
+class _Seen(NamedTuple):
+    """What was asked: the metadata of one broker, and a probe of each."""
+
+    cluster: Any
+    versions: Any
+    metadata: Any
+    probes: Mapping[int, Probe]
+    registered: Mapping[int, Any]
+
+
+def cluster_state(bootstrap: str, *, timeout_s: float, brokers_min: int = 0) -> ClusterState:
+    """Return the state of the cluster behind `bootstrap`: addresses of brokers, separated by commas.
+
+    timeout_s    how long all of it may take, a second at least: nodes that do not answer, and waiting for an
+                 active controller
+    brokers_min  fewer alive brokers are a problem
+
+    Raises Unreachable when no address answers.
+    """
+    until_s = time.monotonic() + timeout_s
+    probe_s = min(_PROBE_MAX_S, max(_PROBE_MIN_S, timeout_s / _PROBE_PART))
+    seen = _look(bootstrap, probe_s)
+    quorum, deaf = _quorum(seen, probe_s, until_s)
+    parts = [part for topic in seen.metadata.topics for part in topic.partitions]
+    brokers = _brokers(seen, parts)
+    silent = {each.broker_id for each in brokers if each.state == NO_ANSWER}
+    found = ClusterState(
+        cluster_id=seen.cluster.cluster_id,
+        is_current=quorum is not None,
+        quorum=quorum,
+        features={row.name: row.max_version_level for row in seen.versions.finalized_features},
+        brokers=brokers,
+        topics=len(seen.metadata.topics),
+        partitions=len(parts),
+        under_replicated=sum(_is_thin(part) for part in parts),
+        under_min_isr=_under_min_isr(seen, probe_s),
+        offline=sum(part.leader_id < 0 for part in parts),
+        unknown=sum(part.leader_id in silent for part in parts),
+        problems=[],
+        unreadable=_unreadable(seen.probes),
+    )
+    alive = sum(each.state == ALIVE for each in brokers)
+    few = [] if alive >= brokers_min else [f"{alive} of {brokers_min} brokers are alive"]
+    return found._replace(problems=few + _problems(found, seen.probes, deaf))
+
+
+# ------------------------------------------------------------------------------------ asking
+
+
+def _look(bootstrap: str, probe_s: float) -> _Seen:
+    """Ask the bootstrap address that answers and knows most; then every broker that it knows."""
+    addresses = [parse_address(text.strip()) for text in bootstrap.split(",") if text.strip()]
+    if not addresses:
+        raise Unreachable("no address given: expected host:port")
+    nodes: list[Node[tuple[str, int]]] = [((host, port), host, port) for host, port in addresses]
+    if len(nodes) > 1:
+        first = probe_brokers(nodes, probe_s)
+        answering = [key for key, probe in first.items() if probe.why is None]
+        known = {key: getattr(first[key].status, "metadata_offset", -1) for key in answering}
+        addresses = sorted(answering, key=lambda key: -known[key]) or addresses[-1:]
+    with Connection(*addresses[0], timeout_s=probe_s) as node:
+        cluster = node.ask(DescribeClusterRequest(include_fenced_brokers=True))
+        refuse(cluster.error_code, cluster.error_message, "the cluster")
+        name = {"client_software_name": "firnline", "client_software_version": "1"}
+        versions = node.ask(ApiVersionsRequest(**name))
+        metadata = node.ask(MetadataRequest(topics=None, allow_auto_topic_creation=False))
+    rows = [(int(row.broker_id), str(row.host), int(row.port)) for row in cluster.brokers]
+    probes = probe_brokers(rows, probe_s)
+    statuses = [probe.status for probe in probes.values() if probe.status is not None]
+    newest = max(statuses, key=lambda status: int(status.metadata_offset), default=None)
+    registered = {} if newest is None else {row.broker_id: row for row in newest.brokers}
+    return _Seen(cluster, versions, metadata, probes, registered)
+
+
+def _quorum(
+    seen: _Seen, probe_s: float, until_s: float
+) -> tuple[QuorumInfo | None, dict[int, str]]:
+    """Return the quorum as its leader describes it, None if there is none; and the voters that are deaf."""
+    statuses = [probe.status for probe in seen.probes.values() if probe.status is not None]
+    voters = {
+        int(each.node_id): (int(each.node_id), str(each.host), int(each.port))
+        for status in statuses
+        for each in status.controllers
+    }
+    if not voters:
+        return _by_a_broker(seen, probe_s, until_s), {}
+    while True:
+        answers = ask_all(voters.values(), _described(seen.cluster.cluster_id), probe_s)
+        deaf = {
+            node_id: f"{voters[node_id][1]}:{voters[node_id][2]}, {why_not(answer)}"
+            for node_id, answer in answers.items()
+            if isinstance(answer, Unreachable)
+        }
+        for answer in answers.values():
+            if isinstance(answer, QuorumInfo) and answer.leader_id >= 0:
+                return answer, deaf
+        if len(deaf) == len(voters):  # perhaps only brokers can be reached from here
+            return _by_a_broker(seen, probe_s, until_s), deaf
+        if time.monotonic() + _RETRY_S >= until_s:
+            return None, deaf
+        time.sleep(_RETRY_S)
+
+
+def _described(cluster_id: str) -> Callable[[Connection], QuorumInfo]:
+    return lambda node: state_of(node, cluster_id, timeout_s=None)
+
+
+def _by_a_broker(seen: _Seen, probe_s: float, until_s: float) -> QuorumInfo | None:
+    """Ask a broker, which forwards the question: controllers may be out of reach from here."""
+    answering = [
+        (int(row.broker_id), str(row.host), int(row.port))
+        for row in seen.cluster.brokers
+        if seen.probes[row.broker_id].why is None
+    ]
+    while True:
+        for answer in ask_all(
+            answering[:_FORWARDERS], _described(seen.cluster.cluster_id), probe_s
+        ).values():
+            if isinstance(answer, QuorumInfo) and answer.leader_id >= 0:
+                return answer
+        if time.monotonic() + _RETRY_S >= until_s:
+            return None
+        time.sleep(_RETRY_S)
+
+
+def _under_min_isr(seen: _Seen, probe_s: float) -> int:
+    """Count partitions with fewer in-sync replicas than acks=all needs; their leaders know that number."""
+    thin = [(topic, part) for topic in seen.metadata.topics for part in topic.partitions]
+    thin = [(topic, part) for topic, part in thin if part.leader_id >= 0 and _is_thin(part)]
+    names = sorted({str(topic.name) for topic, _ in thin})
+    leaders = {int(part.leader_id) for _, part in thin}
+    rows = [
+        (int(row.broker_id), str(row.host), int(row.port))
+        for row in seen.cluster.brokers
+        if row.broker_id in leaders and seen.probes[row.broker_id].status is not None
+    ]
+
+    def ask(node: Connection) -> dict[tuple[str, int], int]:
+        answer = node.ask(ClusterStatusRequest(topics=names, only_led=True))
+        return {
+            (topic.name, part.partition): part.min_insync_replicas
+            for topic in answer.topics
+            for part in topic.partitions
+        }
+
+    needed: dict[tuple[str, int], int] = {}
+    for answer in ask_all(rows, ask, probe_s).values():
+        needed |= {} if isinstance(answer, FirnlineError) else answer
+    return sum(
+        len(part.isr_nodes) < needed.get((topic.name, part.partition_index), -1)
+        for topic, part in thin
+    )
+
+
+# --------------------------------------------------------------------------------- concluding
+
+
+def _is_thin(part: Any) -> bool:
+    return len(part.isr_nodes) < len(part.replica_nodes)
+
+
+def _brokers(seen: _Seen, parts: Sequence[Any]) -> list[BrokerState]:
+    leads = Counter(part.leader_id for part in parts)
+    replicas = Counter(node for part in parts for node in part.replica_nodes)
+    in_sync = Counter(node for part in parts for node in part.isr_nodes)
+    offline = Counter(node for part in parts for node in part.offline_replicas)
+    found = []
+    for row in sorted(seen.cluster.brokers, key=lambda row: int(row.broker_id)):
+        known = seen.registered.get(row.broker_id)
+        last_known = _last_known(row, known)
+        is_silent = seen.probes[row.broker_id].why is not None and last_known != FENCED
+        found.append(
+            BrokerState(
+                broker_id=row.broker_id,
+                address=f"{row.host}:{row.port}",
+                rack=row.rack,
+                state=NO_ANSWER if is_silent else last_known,
+                last_known=last_known,
+                broker_epoch=-1 if known is None else known.broker_epoch,
+                leads=leads[row.broker_id],
+                replicas=replicas[row.broker_id],
+                in_sync=in_sync[row.broker_id],
+                offline=offline[row.broker_id],
+            )
+        )
+    return found
+
+
+def _last_known(row: Any, known: Any) -> str:
+    if row.is_fenced:
+        return FENCED
+    return LEAVING if known is not None and known.in_controlled_shutdown else ALIVE
+
+
+def _unreadable(probes: Mapping[int, Probe]) -> list[tuple[int, str, int]]:
+    return sorted(
+        (broker_id, str(each.topic), int(each.records))
+        for broker_id, probe in probes.items()
+        if probe.status is not None
+        for each in probe.status.unreadable
+    )
+
+
+def _problems(
+    found: ClusterState, probes: Mapping[int, Probe], deaf: Mapping[int, str]
+) -> list[str]:
+    lines = _of_quorum(found, deaf)
+    for each in found.brokers:
+        lines += _of_broker(each, probes[each.broker_id])
+    for count, what, command in (
+        (found.offline, "without a leader", "topic describe --unavailable"),
+        (found.unknown, "whose leader does not answer", "topic describe"),
+        (
+            found.under_min_isr,
+            "with fewer in-sync replicas than acks=all needs",
+            "topic describe --under-replicated",
+        ),
+        (
+            found.under_replicated,
+            "with fewer in-sync replicas than replicas",
+            "topic describe --under-replicated",
+        ),
+    ):
+        if count:
+            noun = "partition" if count == 1 else "partitions"
+            lines.append(_line(f"{count} {noun} {what}", f"`firnline {command}`"))
+    return lines
+
+
+def _line(what: str, see: str) -> str:
+    """Return one problem: what is wrong, and what tells more."""
+    return f"{what} (see {see})"
+
+
+def _of_quorum(found: ClusterState, deaf: Mapping[int, str]) -> list[str]:
+    if found.quorum is None:
+        what = "no controller is active: nothing can be changed, and what metadata says may be old"
+        lines = [_line(what, "`firnline quorum status`")]
+        return lines + [
+            f"controller {node_id} does not answer: {why}" for node_id, why in sorted(deaf.items())
+        ]
+    return [
+        _line(f"controller {row.node_id} is silent", "`firnline quorum status`")
+        for row in found.quorum.replicas
+        if _is_silent(row, found.quorum, is_deaf=row.node_id in deaf)
+    ]
+
+
+def _is_silent(row: Any, quorum: QuorumInfo, *, is_deaf: bool) -> bool:
+    if row.role != "follower" or quorum.now_ms < 0:
+        return False
+    limit_ms = _SILENT_AND_DEAF_MS if is_deaf else _SILENT_MS
+    return bool(row.last_fetch_ms < 0 or quorum.now_ms - row.last_fetch_ms > limit_ms)
+
+
+def _of_broker(broker: BrokerState, probe: Probe) -> list[str]:
+    who = f"broker {broker.broker_id}"
+    if broker.state == NO_ANSWER:
+        what = f"{who} does not answer at {broker.address}: {probe.why}. Last known: {broker.last_known}"
+        return [
+            f"{what}, leader of {broker.leads} partitions (see its log, and whether its process runs)"
+        ]
+    if broker.state != ALIVE:
+        return [_line(f"{who} is {broker.state}", "`firnline quorum status`")]
+    lines = []
+    if broker.offline:
+        what = f"{who} cannot serve {broker.offline} of its replicas: its log says why"
+        lines.append(_line(what, "`firnline topic describe --under-replicated`"))
+    for each in [] if probe.status is None else probe.status.problems:
+        lines.append(_line(f"{who}: {each.what}", each.see))
+    return lines

@@ -1,0 +1,1 @@
+"""Metrics with the names that dashboards for Kafka draw most: requests, topics, the broker itself."""

@@ -1,0 +1,105 @@
+"""What a broker says is wrong with it: to `cluster status`, and as a metric."""
+
+import pytest
+
+from firnline.api import health
+from firnline.base.counting.machine import HELD_UP_REPORTED_MS, DiskSpace
+from firnline.base.errors import Code
+from firnline.base.units import MIB
+from firnline.log.recovery import at_once
+from firnline.protocol.messages.k32003_cluster_status import ClusterStatusRequest
+from firnline.sim.disk import CrashableFs
+from firnline.stores.memory import MemoryStore
+from firnline.stores.port import RemoteStorageError
+from tests.worlds.chance import SeededRng
+from tests.worlds.harness import Harness, format_disk
+
+
+def said(harness: Harness) -> dict[str, str]:
+    """What it reports, by kind; the same to whoever asks by the network."""
+    found = at_once(health.problems(harness.node, harness.now_ms))
+    assert all(each.kind in health.KINDS and each.see for each in found)
+    answer = harness.ask(ClusterStatusRequest(topics=[]), 0)
+    rows = [(row.kind, row.what, row.see) for row in answer.problems]
+    assert rows == [tuple(each) for each in found]
+    return {each.kind: each.what for each in found}
+
+
+@pytest.fixture
+def harness() -> Harness:
+    made = Harness()
+    made.create_topic()
+    assert not said(made)
+    return made
+
+
+def test_appends_that_fail_are_reported_for_as_long_as_producers_try_again(
+    harness: Harness,
+) -> None:
+    harness.fs.fail("append", "t-0", "ENOSPC")
+    assert harness.produced("a").error_code == Code.KAFKA_STORAGE_ERROR
+    assert "appends to t fail: 1 so far" in said(harness)["appends-fail"]
+    harness.produced("b")
+    assert "appends-fail" in said(harness)
+    harness.pass_time(health.APPEND_FAILED_MS + 1)
+    assert not said(harness)
+    total = at_once(harness.node.hosted.traffic.total())
+    assert (total.failed_appends, total.failed_produces, total.produces) == (1, 1, 2)
+
+
+def test_a_directory_that_failed_is_reported_until_the_next_start() -> None:
+    fs, rng = CrashableFs(), SeededRng(7)
+    for path in ("/one", "/two"):
+        format_disk(fs, rng, path)
+    harness = Harness(fs, log_dirs="/one,/two", metadata_log_dir="/one")
+    harness.create_topic(partitions=2)
+    lost = next(p for p in harness.node.hosted if p.log.path.startswith("/two"))
+    fs.fail("append", lost.log.path, "EIO")
+    harness.produced("a", index=lost.topic_partition.partition)
+    harness.pass_time(health.APPEND_FAILED_MS + 1)
+    (kind, what), *more = said(harness).items()
+    assert kind == "log-directory-offline"
+    assert what.startswith("the log directory /two has failed: ")
+    assert not more
+
+
+def test_a_disk_is_nearly_full_by_its_size_and_a_large_one_by_what_is_left(
+    harness: Harness,
+) -> None:
+    disks = harness.node.machine.disks
+    disks["/small"] = DiskSpace(free_bytes=6 * MIB, total_bytes=100 * MIB)
+    disks["/large"] = DiskSpace(free_bytes=3_000 * MIB, total_bytes=1_000_000 * MIB)
+    assert not said(harness)
+    disks["/small"] = DiskSpace(free_bytes=4 * MIB, total_bytes=100 * MIB)
+    assert said(harness)["disk-nearly-full"] == "the disk of /small: 4 of 100 MiB are free"
+    disks["/large"] = DiskSpace(free_bytes=2_000 * MIB, total_bytes=1_000_000 * MIB)
+    assert "/large" in said(harness)["disk-nearly-full"] or len(said(harness)) == 1
+
+
+def test_a_disk_that_does_not_answer_is_reported_after_a_while(harness: Harness) -> None:
+    machine = harness.node.machine
+    machine.silent_disk, machine.silent_since_ms = "/hangs", harness.now_ms
+    assert not said(harness)
+    harness.pass_time(health.DISK_SILENT_MS + 1)
+    assert "the disk of /hangs has not answered for 10 s" in said(harness)["disk-silent"]
+
+
+def test_a_loop_that_was_held_up_is_reported_for_a_minute(harness: Harness) -> None:
+    harness.node.machine.was_late(health.HELD_UP_MS - 1, harness.now_ms)
+    assert not said(harness)
+    harness.node.machine.was_late(health.HELD_UP_MS, harness.now_ms)
+    assert said(harness)["loop-held-up"].startswith("it served nobody for 2.0 s")
+    harness.pass_time(HELD_UP_REPORTED_MS)
+    assert not said(harness)
+
+
+def test_a_store_that_fails_is_reported_with_its_error() -> None:
+    harness = Harness(store=MemoryStore())
+    harness.create_topic(remote_storage_enable="true")
+    assert not said(harness)
+    tier = harness.node.tier
+    assert tier is not None
+    failed = RemoteStorageError("it is down")
+    tier.services.circuits.open("read", failed, harness.now_ms)  # the probe is not sent
+    what = said(harness)["tier-store-fails"]
+    assert what.startswith("the store of the tier fails (read) since 0 s: it is down")
