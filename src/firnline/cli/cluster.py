@@ -6,10 +6,21 @@ from typing import Any
 import click
 
 from firnline.cli.quorum import for_people
-from firnline.cli.show import SOMETHING_IS_WRONG, as_json, broker_options, facts, rows
-from firnline.client.admin import Admin
+from firnline.cli.show import (
+    SOMETHING_IS_WRONG,
+    as_json,
+    bootstrap_option,
+    connect,
+    facts,
+    format_option,
+    rows,
+    timeout_option,
+)
 from firnline.client.cluster import ClusterState, cluster_state
 from firnline.client.quorum import ReplicaRow
+
+# How long to wait for a controller, of all the time that the command has.
+_CONTROLLER_S = 5.0
 
 
 @click.group()
@@ -19,15 +30,13 @@ def command() -> None:
 
 @command.command()
 @click.option(
-    "--timeout", "timeout_s", type=click.FloatRange(0.0), default=5.0, show_default=True,
-    help="Seconds to wait while no controller is active.",
-)  # fmt: skip
-@click.option(
     "--brokers", "brokers_min", type=click.IntRange(0), default=0,
     help="Report a problem when fewer brokers are alive.",
 )  # fmt: skip
-@broker_options
-def status(timeout_s: float, brokers_min: int, bootstrap: str, style: str) -> None:
+@bootstrap_option
+@timeout_option(10.0)
+@format_option
+def status(brokers_min: int, bootstrap: str, style: str) -> None:
     """Show the controllers, the brokers, and how many partitions have a problem.
 
     For scripts: the exit code is 0 when all is well; 3 when something is wrong (a broker that is fenced or
@@ -37,8 +46,8 @@ def status(timeout_s: float, brokers_min: int, bootstrap: str, style: str) -> No
     \b
     until firnline cluster status --brokers 3; do sleep 1; done
     """
-    with Admin(bootstrap, timeout_s=10.0) as admin:
-        found = cluster_state(admin, bootstrap, timeout_s=timeout_s, brokers_min=brokers_min)
+    with connect(bootstrap) as admin:
+        found = cluster_state(admin, bootstrap, timeout_s=_CONTROLLER_S, brokers_min=brokers_min)
     if style == "json":
         as_json(_for_programs(found))
     else:
@@ -77,7 +86,12 @@ def _show(found: ClusterState) -> None:
         }
     )
     click.echo()
-    rows([_broker(each._asdict()) for each in found.brokers], "table", empty="no brokers")
+    rows(
+        [_broker(each._asdict()) for each in found.brokers],
+        "table",
+        empty="no brokers",
+        less_important=("epoch", "offline", "rack"),
+    )
     if quorum is not None:
         click.echo()
         voters = [row for row in quorum.replicas if row.role != "observer"]

@@ -18,7 +18,16 @@ import click
 from firnline.base.errors import ConfigError, FirnlineError, KafkaError, StorageError
 from firnline.base.ids import TopicPartition, Uuid, uuid_text
 from firnline.cli.leftovers import leftovers
-from firnline.cli.show import as_json, format_option, rows
+from firnline.cli.show import (
+    SOMETHING_IS_WRONG,
+    as_json,
+    connect,
+    format_option,
+    profile_option,
+    rows,
+    timeout_option,
+)
+from firnline.cli.terminal import profiles
 from firnline.cli.tier.spark_python import VARIABLES, wrong_pythons
 from firnline.cli.tier.store import named_store, tier_config
 from firnline.client.admin import EARLIEST_LOCAL, LATEST, WITHOUT_TIER, Admin
@@ -40,7 +49,8 @@ from firnline.tiered.metadata.log import UNREADABLE
 from firnline.tiered.objects.catalog_reader import list_heads_of_topic, list_topics, read_catalog
 from firnline.tiered.objects.layout import LOG, segment_folder
 
-SOMETHING_IS_WRONG = 3
+# The batches of all replicas are read.
+_TIMEOUT_S = 600.0
 _NEWEST = 10_000
 # A leader writes the catalog after the metadata; it may take this long.
 _CATALOG_S = 10.0
@@ -97,9 +107,11 @@ _REMEDIES = {
 
 @click.command()
 @click.option(
-    "--bootstrap-server", "bootstrap", metavar="HOST:PORT,...",
-    help="Ask these brokers. Default: 127.0.0.1:9092, unless --tier or --data-dir is given.",
+    "--bootstrap-server", "-b", "bootstrap", metavar="HOST:PORT,...",
+    help="Ask these brokers. Default: as for other commands, unless --tier, --data-dir or --config is given.",
 )  # fmt: skip
+@profile_option
+@timeout_option(_TIMEOUT_S)
 @click.option(
     "--tier", metavar="URI",
     help="Check this tier: a directory, or a store; its settings come from -X, --config or the environment.",
@@ -160,9 +172,9 @@ def command(
     if overrides and tier is None:
         raise click.UsageError("-X names settings of a store: name the store with --tier")
     if bootstrap is None and tier is None and properties is None and not directories and not spark:
-        bootstrap = "127.0.0.1:9092"
+        bootstrap = profiles.find("bootstrap").value
     if bootstrap is not None:
-        with Admin(bootstrap) as admin:
+        with connect(bootstrap) as admin:
             _look_at_brokers(admin, topics, newest, report)
             status = _tier_status(admin, report)
         _look_at_tier_metadata(status, topics, report)

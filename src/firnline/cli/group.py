@@ -2,8 +2,7 @@
 
 import click
 
-from firnline.cli.show import as_json, broker_options, facts, rows
-from firnline.client.admin import Admin
+from firnline.cli.show import as_json, broker_options, connect, facts, rows
 from firnline.client.groups import delete_group, describe_group, list_groups
 
 
@@ -16,7 +15,7 @@ def command() -> None:
 @broker_options
 def list_(bootstrap: str, style: str) -> None:
     """List the groups of all brokers."""
-    with Admin(bootstrap) as admin:
+    with connect(bootstrap) as admin:
         found = [row._asdict() for row in list_groups(admin)]
     rows(found, style, empty="no groups")
 
@@ -26,7 +25,7 @@ def list_(bootstrap: str, style: str) -> None:
 @broker_options
 def describe(group: str, bootstrap: str, style: str) -> None:
     """Show a group: its members, and how far it has read."""
-    with Admin(bootstrap) as admin:
+    with connect(bootstrap) as admin:
         found = describe_group(admin, group)
     offsets = [row._asdict() for row in found.offsets]
     head = found.row._asdict() | {"coordinator": found.coordinator}
@@ -43,7 +42,7 @@ def describe(group: str, bootstrap: str, style: str) -> None:
 @broker_options
 def delete(groups: tuple[str, ...], bootstrap: str, style: str) -> None:
     """Delete groups that have no members, with their offsets."""
-    with Admin(bootstrap) as admin:
+    with connect(bootstrap) as admin:
         for group in groups:
             delete_group(admin, group)
             if style == "table":

@@ -3,13 +3,12 @@
 Subcommands are imported when they are used, so `firnline --version` takes little longer than importing click.
 """
 
-import sys
 from importlib import import_module
 
 import click
 
 from firnline import __version__
-from firnline.base.errors import FirnlineError
+from firnline.cli.terminal import exits
 
 # name -> (module, one line for --help)
 COMMANDS = {
@@ -66,12 +65,5 @@ def cli() -> None:
 
 
 def main() -> None:
-    """Run the command line; the exit code is 0, 1 for an error, 2 for wrong usage."""
-    try:
-        cli.main(prog_name="firnline")
-    except FirnlineError as problem:
-        print(f"firnline: {problem}", file=sys.stderr)
-        sys.exit(1)
-    except BrokenPipeError:
-        sys.stderr.close()
-        sys.exit(1)
+    """Run the command line, and exit with a code of `exits.EXIT_CODES`."""
+    exits.run(cli)

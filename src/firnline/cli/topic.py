@@ -7,10 +7,25 @@ from typing import Any, NoReturn
 import click
 
 from firnline.base.errors import Code, KafkaError
-from firnline.cli.show import SOMETHING_IS_WRONG, as_json, broker_options, facts, pairs, rows
-from firnline.client.admin import Admin
+from firnline.cli.show import (
+    SOMETHING_IS_WRONG,
+    as_json,
+    broker_options,
+    connect,
+    facts,
+    pairs,
+    rows,
+)
 from firnline.client.cluster import PartitionState, TopicState, describe_topics
 
+# Columns of a partition that a narrow terminal does without.
+_LESS_IMPORTANT = (
+    "partition_epoch",
+    "leader_epoch",
+    "log_start_offset",
+    "log_end_offset",
+    "offline",
+)
 Assignments = tuple[tuple[int, ...], ...] | None
 
 
@@ -81,7 +96,7 @@ def create(
     if assignments and (partitions or replication_factor):
         raise click.UsageError("--replica-assignment says how many partitions and replicas")
     is_there = False
-    with Admin(bootstrap) as admin:
+    with connect(bootstrap) as admin:
         try:
             topic_id = admin.create_topic(
                 name,
@@ -109,9 +124,9 @@ def create(
 @broker_options
 def list_(internal: bool, bootstrap: str, style: str) -> None:
     """List topics."""
-    with Admin(bootstrap) as admin:
+    with connect(bootstrap) as admin:
         found = [row._asdict() for row in admin.topics() if internal or not row.is_internal]
-    rows(found, style, empty="no topics")
+    rows(found, style, empty="no topics", less_important=("is_internal", "topic_id"))
 
 
 @command.command()
@@ -136,7 +151,7 @@ def describe(
     Behind says how many records each follower lacks, or "?" if it has not fetched from this leader. With
     --under-replicated or --unavailable the exit code is 3 if there are such partitions, else 0.
     """
-    with Admin(bootstrap, timeout_s=10.0) as admin:
+    with connect(bootstrap) as admin:
         topics = describe_topics(admin, names or None)
         if only_thin or only_dead:
             _show_some(topics, style, only_dead=only_dead)
@@ -146,7 +161,7 @@ def describe(
         }
     if style == "json":
         found = [_for_programs(each) | {"configs": configs[each.name]} for each in topics]
-        as_json(found[0] if len(names) == 1 else found)
+        as_json(found)
         return
     for number, topic in enumerate(topics):
         if number:
@@ -157,7 +172,12 @@ def describe(
         ]
         head = {name: value for name, value in topic._asdict().items() if name != "partitions"}
         facts(head | {"configs": shown or "all at their defaults"})
-        rows([_for_people(part) for part in topic.partitions], style, empty="no partitions")
+        rows(
+            [_for_people(part) for part in topic.partitions],
+            style,
+            empty="no partitions",
+            less_important=_LESS_IMPORTANT,
+        )
     if not topics:
         click.echo("no topics", err=True)
 
@@ -174,7 +194,7 @@ def _show_some(topics: Sequence[TopicState], style: str, *, only_dead: bool) -> 
         as_json([_part_for_programs(part) for part in found])
     else:
         shown = [{"topic": part.topic, **_for_people(part)} for part in found]
-        rows(shown, style, empty="no such partitions")
+        rows(shown, style, empty="no such partitions", less_important=_LESS_IMPORTANT)
     sys.exit(SOMETHING_IS_WRONG if found else 0)
 
 
@@ -245,7 +265,7 @@ def alter(
     if not (changes or resets or partitions):
         raise click.UsageError("nothing to change: give --set, --unset or --partitions")
     overrides = pairs(changes, "--set")
-    with Admin(bootstrap) as admin:
+    with connect(bootstrap) as admin:
         if overrides or resets:
             admin.alter_topic(name, changes=overrides, resets=resets, validate_only=is_trial)
         if partitions:
@@ -263,7 +283,7 @@ def alter(
 @broker_options
 def delete(names: tuple[str, ...], bootstrap: str, style: str) -> None:
     """Delete topics, with their data in the remote tier."""
-    with Admin(bootstrap) as admin:
+    with connect(bootstrap) as admin:
         for name in names:
             admin.delete_topic(name)
             if style == "table":

@@ -6,14 +6,14 @@ not serve it, they are -1 or None. The part of a node that does not answer is mi
 """
 
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
 from typing import Any, NamedTuple
 
 from firnline.base.errors import FirnlineError, KafkaError
 from firnline.base.ids import uuid_text
 from firnline.client.admin import EARLIEST, LATEST, Admin
-from firnline.client.connection import Connection, Unreachable
+from firnline.client.connection import Connection, NoAnswer, Unreachable
+from firnline.client.deadline import Deadline, at_once
 from firnline.client.quorum import QuorumInfo, describe_quorum
 from firnline.client.wire import refuse
 from firnline.protocol.messages.k18_api_versions import ApiVersionsRequest
@@ -25,7 +25,6 @@ UNDER_REPLICATED, UNDER_MIN_ISR = "under-replicated", "under-min-isr"
 ALIVE, FENCED, LEAVING = "alive", "fenced", "controlled-shutdown"
 # A controller fetches at least every half second.
 _SILENT_MS = 10_000
-_ASKED_AT_ONCE = 32
 _UNREADABLE_TIMEOUT_S = 2.0
 
 
@@ -140,21 +139,29 @@ def _reported_by_leaders(
             led.setdefault(part.leader_id, {}).setdefault(topic.name, []).append(
                 part.partition_index
             )
-    reported: dict[tuple[str, int], dict[str, Any]] = {}
-    for broker in answer.brokers:
-        mine = led.get(broker.node_id, {})
-        if not mine:
-            continue
-        node = admin.node(broker.node_id, broker.host, broker.port)
+    leaders = [
+        (admin.node(broker.node_id, broker.host, broker.port), led[broker.node_id])
+        for broker in answer.brokers
+        if broker.node_id in led
+    ]
+    deadline = admin.share()
+
+    def ask(leader: tuple[Connection, dict[str, list[int]]]) -> dict[tuple[str, int], Any]:
+        node, mine = leader
         try:
-            reported |= _status_of(node, sorted(mine))
+            return _status_of(node, sorted(mine), deadline)
+        except NoAnswer:
+            return {}
         except FirnlineError:
-            reported |= _offsets_of(admin, node, mine)
-    return reported
+            return _offsets_of(admin, node, mine, deadline)
+
+    return dict(chain.from_iterable(found.items() for found in at_once(ask, leaders)))
 
 
-def _status_of(node: Connection, names: Sequence[str]) -> dict[tuple[str, int], dict[str, Any]]:
-    answer = node.ask(ClusterStatusRequest(topics=names, only_led=True))
+def _status_of(
+    node: Connection, names: Sequence[str], deadline: Deadline
+) -> dict[tuple[str, int], dict[str, Any]]:
+    answer = node.ask(ClusterStatusRequest(topics=names, only_led=True), deadline=deadline)
     return {
         (topic.name, part.partition): {
             "partition_epoch": part.partition_epoch,
@@ -176,14 +183,14 @@ def _follower(row: Any, leader_end_offset: int) -> FollowerStatus:
 
 
 def _offsets_of(
-    admin: Admin, node: Connection, mine: dict[str, list[int]]
+    admin: Admin, node: Connection, mine: dict[str, list[int]], deadline: Deadline
 ) -> dict[tuple[str, int], dict[str, Any]]:
     """Return what any broker reports; nothing for one that does not answer."""
     reported: dict[tuple[str, int], dict[str, Any]] = {}
     try:
         for name, partitions in sorted(mine.items()):
-            starts = admin.offsets(node, name, partitions, EARLIEST)
-            ends = admin.offsets(node, name, partitions, LATEST)
+            starts = admin.offsets(node, name, partitions, EARLIEST, deadline=deadline)
+            ends = admin.offsets(node, name, partitions, LATEST, deadline=deadline)
             for index in partitions:
                 reported[name, index] = {
                     "log_start_offset": starts.get(index, -1),
@@ -232,7 +239,7 @@ def cluster_state(
 ) -> ClusterState:
     """Return the state of the cluster behind `bootstrap`, the addresses that `admin` was made with.
 
-    timeout_s    how long to wait for a leader of the metadata quorum
+    timeout_s    how long to wait for a leader of the metadata quorum; at most half of the time of `admin`
     brokers_min  fewer alive brokers are a problem
 
     Raises Unreachable when no address answers.
@@ -250,7 +257,7 @@ def cluster_state(
     states = [part.state for topic in weak for part in topic.partitions]
     found = ClusterState(
         cluster_id=cluster.cluster_id,
-        quorum=_quorum(bootstrap, timeout_s),
+        quorum=_quorum(bootstrap, admin.share(timeout_s)),
         features={row.name: row.max_version_level for row in versions.finalized_features},
         brokers=brokers,
         topics=len(metadata.topics),
@@ -259,7 +266,7 @@ def cluster_state(
         under_min_isr=states.count(UNDER_MIN_ISR),
         offline=sum(part.leader_id < 0 for part in parts),
         problems=[],
-        unreadable=_unreadable(cluster),
+        unreadable=_unreadable(cluster, admin.share(_UNREADABLE_TIMEOUT_S)),
     )
     problems = _problems(found)
     alive = sum(each.state == ALIVE for each in brokers)
@@ -272,9 +279,9 @@ def _is_thin(part: Any) -> bool:
     return len(part.isr_nodes) < len(part.replica_nodes)
 
 
-def _quorum(bootstrap: str, timeout_s: float) -> QuorumInfo | None:
+def _quorum(bootstrap: str, deadline: Deadline) -> QuorumInfo | None:
     try:
-        found = describe_quorum(bootstrap, is_controller=False, timeout_s=timeout_s)
+        found = describe_quorum(bootstrap, is_controller=False, deadline=deadline)
     except (KafkaError, Unreachable):
         return None
     return found if found.leader_id >= 0 else None
@@ -302,19 +309,20 @@ def _brokers(admin: Admin, cluster: Any, parts: Sequence[Any]) -> list[BrokerSta
     ]
 
 
-def _unreadable(cluster: Any) -> list[tuple[int, str, int]]:
+def _unreadable(cluster: Any, deadline: Deadline) -> list[tuple[int, str, int]]:
     """Return the unreadable records that brokers report; none for one that does not answer, or is Kafka's.
 
     Asks all brokers at the same time: some may be behind a firewall.
     """
     rows = [row for row in cluster.brokers if not row.is_fenced]
-    with ThreadPoolExecutor(_ASKED_AT_ONCE) as pool:
-        return sorted(chain.from_iterable(pool.map(_unreadable_records, rows)))
+    return sorted(
+        chain.from_iterable(at_once(lambda row: _unreadable_records(row, deadline), rows))
+    )
 
 
-def _unreadable_records(row: Any) -> list[tuple[int, str, int]]:
+def _unreadable_records(row: Any, deadline: Deadline) -> list[tuple[int, str, int]]:
     try:
-        with Connection(row.host, row.port, timeout_s=_UNREADABLE_TIMEOUT_S) as node:
+        with Connection(row.host, row.port, deadline=deadline) as node:
             reported = node.ask(ClusterStatusRequest(topics=[])).unreadable
     except FirnlineError:
         return []

@@ -10,16 +10,22 @@ from firnline.base.errors import some_of
 from firnline.cli.show import (
     SOMETHING_IS_WRONG,
     as_json,
+    bootstrap_option,
     broker_options,
+    connect,
     duration_of,
+    format_option,
     rows,
     size_of,
+    timeout_option,
 )
 from firnline.cli.tier.check import check
 from firnline.cli.tier.explain import explain
 from firnline.cli.tier.metadata import metadata
-from firnline.client.admin import Admin, BrokerTier, NotAllCopied
+from firnline.client.admin import BrokerTier, NotAllCopied
 
+# A flush copies whole segments.
+_FLUSH_S = 60.0
 # What a broker does not do while the circuit of an operation is open.
 _MEANING = {
     "read": "use its store at all",
@@ -46,14 +52,19 @@ def status(topic: str | None, bootstrap: str, style: str) -> None:
     broker that does not use its store until that answers; each call that a store does not answer. Exit code 3
     if anything fails.
     """
-    with Admin(bootstrap) as admin:
+    with connect(bootstrap) as admin:
         brokers = admin.tier_status([topic] if topic else None)
     found = [row for broker in brokers for row in broker.partitions]
     found.sort(key=lambda row: (row["topic"], row["partition"]))
     if style == "json":
         as_json({"partitions": found, "brokers": [_for_programs(broker) for broker in brokers]})
     else:
-        rows([_for_people(row) for row in found], style, empty="no tiered partitions")
+        rows(
+            [_for_people(row) for row in found],
+            style,
+            empty="no tiered partitions",
+            less_important=("log_start", "local_start", "local"),
+        )
         problems = [line for broker in brokers for line in _problems(broker)]
         if problems:
             click.echo()
@@ -122,14 +133,10 @@ def _problems(broker: BrokerTier) -> Iterator[str]:
 @click.option(
     "--partition", "-p", "partitions", type=click.IntRange(0), multiple=True, help="Default: all."
 )
-@click.option(
-    "--timeout", "timeout_s", type=click.FloatRange(0.1), default=60.0, show_default=True,
-    help="Seconds to wait until everything is copied.",
-)  # fmt: skip
-@broker_options
-def flush(
-    topic: str, partitions: tuple[int, ...], timeout_s: float, bootstrap: str, style: str
-) -> None:
+@bootstrap_option
+@timeout_option(_FLUSH_S)
+@format_option
+def flush(topic: str, partitions: tuple[int, ...], bootstrap: str, style: str) -> None:
     """Close the active segments of a topic and copy them to the remote tier now.
 
     Exit code 3 if something was not copied in time, or could not be: below the table is why. A copy that has
@@ -137,8 +144,8 @@ def flush(
     """
     problems: list[str] = []
     try:
-        with Admin(bootstrap) as admin:
-            found = admin.tier_flush(topic, partitions, timeout_s=timeout_s)
+        with connect(bootstrap) as admin:
+            found = admin.tier_flush(topic, partitions)
     except NotAllCopied as problem:
         found = problem.rows
         problems = [

@@ -1,0 +1,123 @@
+"""Exit codes, and how a command ends that fails, is interrupted, or has nobody to write to. WORLD.
+
+Nothing that goes wrong shows a traceback, unless FIRNLINE_DEBUG=1 asks for it.
+"""
+
+import errno
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Mapping
+from types import MappingProxyType
+
+import click
+
+from firnline.base.errors import FirnlineError
+
+OK, FAILED, WRONG_USAGE, SOMETHING_IS_WRONG, INTERRUPTED = 0, 1, 2, 3, 130
+# The table of docs/reference/cli.md.
+EXIT_CODES: Mapping[int, str] = MappingProxyType(
+    {
+        OK: "The command did what was asked, and found nothing wrong.",
+        FAILED: "An error: the command could not do it. One line on stderr says what, where and what to do.",
+        WRONG_USAGE: "Wrong usage: an unknown command or option, or a value that cannot be.",
+        SOMETHING_IS_WRONG: "The command did what was asked, and found that something is wrong.",
+        INTERRUPTED: "Interrupted with Ctrl-C. `dev` and `server` that run stop with 0: it is how they end.",
+    }
+)
+DEBUG = "FIRNLINE_DEBUG"
+
+
+def run(command: click.Command) -> None:
+    """Run `command` with the arguments of the process, and exit with one of EXIT_CODES."""
+    code = INTERRUPTED
+    try:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        sys.unraisablehook = _interrupt_again
+        code = _flushed(_outcome(command))
+    except KeyboardInterrupt:
+        pass
+    finally:
+        # Python ends its threads after this: nobody would catch an interrupt.
+        signal.signal(signal.SIGINT, lambda *_: os._exit(code))
+    sys.exit(code)
+
+
+def _interrupt_again(unraisable: "sys.UnraisableHookArgs") -> None:
+    """Interrupt once more if Ctrl-C came where Python ignores exceptions, as in a callback of an import."""
+    if isinstance(unraisable.exc_value, KeyboardInterrupt):
+        os.kill(os.getpid(), signal.SIGINT)
+    else:
+        sys.__unraisablehook__(unraisable)
+
+
+def _outcome(command: click.Command) -> int:
+    """Return the exit code of `command`; show what it raises."""
+    try:
+        code = command.main(prog_name="firnline", standalone_mode=False)
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int | None) else FAILED
+    except click.Abort as end:
+        return INTERRUPTED if isinstance(end.__cause__, KeyboardInterrupt) else FAILED
+    except click.ClickException as problem:
+        problem.show()
+        return problem.exit_code
+    except BrokenPipeError:
+        return _without_a_reader()
+    except Exception as problem:  # noqa: BLE001 - whatever it is, nobody sees a traceback
+        return show_failure(problem)
+    return code if isinstance(code, int) else OK
+
+
+def show_failure(problem: Exception) -> int:
+    """Say in one line on stderr what went wrong; return the exit code."""
+    if os.environ.get(DEBUG) == "1":
+        traceback.print_exception(problem)
+        return FAILED
+    if isinstance(problem, FirnlineError):
+        said = str(problem)
+    elif isinstance(problem, OSError):
+        path = f"{problem.filename}: " if problem.filename is not None else ""
+        said = f"{path}{problem.strerror or problem}"
+    else:
+        what = " ".join(f"{type(problem).__name__}: {problem}".split())
+        said = (
+            f"this is a bug: {what}. Please report it with what {DEBUG}=1 prints for this command"
+        )
+    _print_line(f"firnline: {said}")
+    return FAILED
+
+
+def _print_line(line: str) -> None:
+    """Print to stderr, if anybody is there."""
+    try:
+        print(line, file=sys.stderr, flush=True)
+    except (OSError, ValueError, AttributeError):  # closed; None
+        sys.stderr = None
+
+
+def _flushed(code: int) -> int:
+    """Write what is still buffered for stdout. A disk that is full is an error, also this late."""
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except OSError as problem:
+        if problem.errno == errno.EPIPE:
+            return _without_a_reader()
+        _to_nobody()
+        reason = problem.strerror or problem
+        _print_line(f"firnline: cannot write to standard output: {reason}")
+        return code or FAILED
+    return code
+
+
+def _without_a_reader() -> int:
+    """End in silence: who read our output has enough of it, as `head`."""
+    _to_nobody()
+    return FAILED
+
+
+def _to_nobody() -> None:
+    """Let Python, which flushes stdout once more when it exits, write to nobody."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
