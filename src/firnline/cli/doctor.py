@@ -28,6 +28,7 @@ from firnline.cli.show import (
     timeout_option,
 )
 from firnline.cli.terminal import profiles
+from firnline.cli.terminal.completion import complete_topics
 from firnline.cli.tier.spark_python import VARIABLES, wrong_pythons
 from firnline.cli.tier.store import named_store, tier_config
 from firnline.client.admin import EARLIEST_LOCAL, LATEST, WITHOUT_TIER, Admin
@@ -131,7 +132,9 @@ _REMEDIES = {
 @click.option(
     "--clean", is_flag=True, help="Remove what --config finds, while the broker is stopped."
 )
-@click.option("--topic", "topics", multiple=True, help="Only these topics.")
+@click.option(
+    "--topic", "topics", multiple=True, shell_complete=complete_topics, help="Only these topics."
+)
 @click.option(
     "--newest", type=click.IntRange(0), default=_NEWEST, show_default=True,
     help="How many offsets of each replica are compared over the brokers; 0 for all.",

@@ -3,6 +3,7 @@
 import click
 
 from firnline.cli.show import as_json, broker_options, connect, facts, rows
+from firnline.cli.terminal.completion import complete_groups
 from firnline.client.groups import delete_group, describe_group, list_groups
 
 
@@ -21,7 +22,7 @@ def list_(bootstrap: str, style: str) -> None:
 
 
 @command.command()
-@click.argument("group")
+@click.argument("group", shell_complete=complete_groups)
 @broker_options
 def describe(group: str, bootstrap: str, style: str) -> None:
     """Show a group: its members, and how far it has read."""
@@ -38,7 +39,7 @@ def describe(group: str, bootstrap: str, style: str) -> None:
 
 
 @command.command()
-@click.argument("groups", nargs=-1, required=True)
+@click.argument("groups", nargs=-1, required=True, shell_complete=complete_groups)
 @broker_options
 def delete(groups: tuple[str, ...], bootstrap: str, style: str) -> None:
     """Delete groups that have no members, with their offsets."""

@@ -9,6 +9,7 @@ import click
 
 from firnline import __version__
 from firnline.cli.terminal import exits
+from firnline.cli.terminal.names import did_you_mean
 
 # name -> (module, one line for --help)
 COMMANDS = {
@@ -29,6 +30,14 @@ COMMANDS = {
     "doctor": ("firnline.cli.doctor", "Look for old damage, and say how to repair it."),
     "sim": ("firnline.cli.sim", "Simulate a quorum, or a whole cluster, from a seed."),
     "dump": ("firnline.cli.dump", "Print the files of a log as text."),
+    "profile": (
+        "firnline.cli.terminal.profile",
+        "Name clusters, and choose the one that commands ask.",
+    ),
+    "completion": (
+        "firnline.cli.terminal.completion",
+        "Print the script that completes words in a shell.",
+    ),
 }
 
 
@@ -54,7 +63,8 @@ class LazyGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
-            ctx.fail(f"No such command {args[0]!r}. There are: {', '.join(COMMANDS)}.")
+            hint = did_you_mean(args[0], COMMANDS, remedy=f"There are: {', '.join(COMMANDS)}")
+            ctx.fail(f"No such command {args[0]!r}. {hint}")
         return super().resolve_command(ctx, args)
 
 

@@ -16,6 +16,7 @@ from firnline.cli.show import (
     pairs,
     rows,
 )
+from firnline.cli.terminal.completion import complete_topics
 from firnline.client.cluster import PartitionState, TopicState, describe_topics
 
 # Columns of a partition that a narrow terminal does without.
@@ -130,7 +131,7 @@ def list_(internal: bool, bootstrap: str, style: str) -> None:
 
 
 @command.command()
-@click.argument("names", nargs=-1)
+@click.argument("names", nargs=-1, shell_complete=complete_topics)
 @click.option("--all-configs", is_flag=True, help="Also show settings at their default.")
 @click.option(
     "--under-replicated", "only_thin", is_flag=True,
@@ -232,7 +233,7 @@ def _known(value: int) -> int | None:
 
 
 @command.command()
-@click.argument("name")
+@click.argument("name", shell_complete=complete_topics)
 @click.option("--set", "changes", multiple=True, metavar="KEY=VALUE", help="Set a topic setting.")
 @click.option(
     "--unset", "resets", multiple=True, metavar="KEY", help="Return a topic setting to its default."
@@ -279,7 +280,7 @@ def alter(
 
 
 @command.command()
-@click.argument("names", nargs=-1, required=True)
+@click.argument("names", nargs=-1, required=True, shell_complete=complete_topics)
 @broker_options
 def delete(names: tuple[str, ...], bootstrap: str, style: str) -> None:
     """Delete topics, with their data in the remote tier."""

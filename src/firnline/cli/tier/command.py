@@ -19,6 +19,7 @@ from firnline.cli.show import (
     size_of,
     timeout_option,
 )
+from firnline.cli.terminal.completion import complete_topics
 from firnline.cli.tier.check import check
 from firnline.cli.tier.explain import explain
 from firnline.cli.tier.metadata import metadata
@@ -41,7 +42,7 @@ def command() -> None:
 
 
 @command.command()
-@click.argument("topic", required=False)
+@click.argument("topic", required=False, shell_complete=complete_topics)
 @broker_options
 def status(topic: str | None, bootstrap: str, style: str) -> None:
     """Show what lies in which tier, how far copies are behind, and what fails, for one or all tiered topics.
@@ -129,7 +130,7 @@ def _problems(broker: BrokerTier) -> Iterator[str]:
 
 
 @command.command()
-@click.argument("topic")
+@click.argument("topic", shell_complete=complete_topics)
 @click.option(
     "--partition", "-p", "partitions", type=click.IntRange(0), multiple=True, help="Default: all."
 )
