@@ -194,7 +194,12 @@ def command(
     else:
         said = ", ".join(f"{n} {what}" for what, n in sorted(report.looked.items())) or "nothing"
         click.echo(f"looked at: {said}", err=True)
-        rows([each._asdict() for each in report.findings], style, empty="nothing is wrong")
+        rows(
+            [each._asdict() for each in report.findings],
+            style,
+            empty="nothing is wrong",
+            sentences=("what", "remedy"),
+        )
     if report.findings:
         sys.exit(SOMETHING_IS_WRONG)
 

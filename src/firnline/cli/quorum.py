@@ -137,7 +137,7 @@ def snapshots(
         as_json([_for_programs(node) for node in answers])
     else:
         shown = [row for node in answers for row in _of_node(node)]
-        rows(shown, style, empty="nobody", less_important=_LESS_IMPORTANT)
+        rows(shown, style, empty="nobody", less_important=_LESS_IMPORTANT, sentences=("state",))
     if any(node.found is None or _alarm(node.found) for node in answers):
         sys.exit(SOMETHING_IS_WRONG)
 

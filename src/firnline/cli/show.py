@@ -52,11 +52,13 @@ def rows(
     *,
     empty: str,
     less_important: Sequence[str] = (),
+    sentences: Sequence[str] = (),
 ) -> None:
     """Print rows of the same keys. In a table, print `empty` if there are none.
 
     less_important  columns that a terminal may be too narrow for, the first to be left out first; without
                     them the last columns are left out. A pipe, a file and --wide get all columns.
+    sentences       columns of any length, which are lines below their row in a terminal
     """
     if style == "json":
         as_json(list(content))
@@ -68,13 +70,14 @@ def rows(
     names = list(content[0])
     numbers = {name for name in names if all(isinstance(row[name], int | None) for row in content)}
     is_terminal = sys.stdout is not None and sys.stdout.isatty()
-    shown = names
+    shown, below, width = names, [], shutil.get_terminal_size().columns
     if is_terminal and not is_wide():
-        width = shutil.get_terminal_size().columns
-        shown = that_fit(cells, names, less_important, width)
-    for line in lines_of(cells, shown, numbers, is_stacked=is_terminal):
+        below = [name for name in names if name in sentences]
+        in_columns = [name for name in names if name not in sentences]
+        shown = that_fit(cells, in_columns, less_important, width)
+    for line in lines_of(cells, shown, numbers, below, width, is_stacked=is_terminal):
         click.echo(line)
-    left_out = [name.replace("_", " ") for name in names if name not in shown]
+    left_out = [name.replace("_", " ") for name in names if name not in (*shown, *below)]
     if left_out:
         more = f"{len(left_out)} more column{'s' if len(left_out) > 1 else ''}"
         click.echo(f"{more} with --wide: {', '.join(left_out)}", err=True)

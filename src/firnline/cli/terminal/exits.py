@@ -7,6 +7,7 @@ import errno
 import os
 import signal
 import sys
+import threading
 import traceback
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -27,6 +28,8 @@ EXIT_CODES: Mapping[int, str] = MappingProxyType(
     }
 )
 DEBUG = "FIRNLINE_DEBUG"
+_AGAIN_S = 0.01
+_OF_WRITES = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def run(command: click.Command) -> None:
@@ -45,9 +48,16 @@ def run(command: click.Command) -> None:
 
 
 def _interrupt_again(unraisable: "sys.UnraisableHookArgs") -> None:
-    """Interrupt once more if Ctrl-C came where Python ignores exceptions, as in a callback of an import."""
+    """Interrupt once more if Ctrl-C came where Python ignores exceptions, as in a callback of an import.
+
+    A little later: here it would be ignored, too.
+    """
     if isinstance(unraisable.exc_value, KeyboardInterrupt):
-        os.kill(os.getpid(), signal.SIGINT)
+        main = threading.main_thread().ident
+        assert main is not None
+        again = threading.Timer(_AGAIN_S, signal.pthread_kill, (main, signal.SIGINT))
+        again.daemon = True
+        again.start()
     else:
         sys.__unraisablehook__(unraisable)
 
@@ -78,10 +88,11 @@ def show_failure(problem: Exception) -> int:
     if isinstance(problem, FirnlineError):
         said = str(problem)
     elif isinstance(problem, OSError):
-        path = f"{problem.filename}: " if problem.filename is not None else ""
-        said = f"{path}{problem.strerror or problem}"
+        where = "cannot write" if problem.errno in _OF_WRITES else None
+        where = problem.filename if problem.filename is not None else where
+        said = f"{where}: {problem.strerror}" if where else str(problem.strerror or problem)
     else:
-        what = " ".join(f"{type(problem).__name__}: {problem}".split())
+        what = " ".join(f"{type(problem).__name__}: {problem}".split()).rstrip(".")
         said = (
             f"this is a bug: {what}. Please report it with what {DEBUG}=1 prints for this command"
         )
@@ -106,9 +117,9 @@ def _flushed(code: int) -> int:
         if problem.errno == errno.EPIPE:
             return _without_a_reader()
         _to_nobody()
-        reason = problem.strerror or problem
-        _print_line(f"firnline: cannot write to standard output: {reason}")
-        return code or FAILED
+        return code or show_failure(problem)
+    except ValueError:  # closed, so nothing is buffered
+        pass
     return code
 
 

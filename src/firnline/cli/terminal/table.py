@@ -5,11 +5,13 @@ No cell is ever cut or folded: if even the columns that matter do not fit, the t
 
 import unicodedata
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from textwrap import TextWrapper
 
 import click
 
 Row = Mapping[str, str]
 _BETWEEN = 2
+_INDENT = " " * 4
 # These say what a row is about: they are the last to be left out.
 _FIRST = 2
 
@@ -33,11 +35,18 @@ def that_fit(
 
 
 def lines_of(
-    rows: Sequence[Row], names: Sequence[str], numbers: Collection[str], *, is_stacked: bool
+    rows: Sequence[Row],
+    names: Sequence[str],
+    numbers: Collection[str],
+    below: Sequence[str],
+    width: int,
+    *,
+    is_stacked: bool,
 ) -> Iterator[str]:
     """Iterate over the lines of a table: its head, then its rows.
 
     numbers     the columns that are right-aligned
+    below       what stands in lines of at most `width` below each row, and is no column
     is_stacked  the words of a column's name are on lines of their own; else on one line
     """
     heads = {name: name.split("_") if is_stacked else [name.replace("_", " ")] for name in names}
@@ -48,9 +57,18 @@ def lines_of(
     }
     for level in range(height):
         line = _line({name: padded[name][level] for name in names}, names, widths, numbers)
-        yield click.style(line, bold=True)
+        yield click.style(line, bold=True) if is_stacked else line
+    folded = TextWrapper(
+        width,
+        initial_indent=_INDENT,
+        subsequent_indent=_INDENT,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
     for row in rows:
         yield _line(row, names, widths, numbers)
+        for name in below:
+            yield from folded.wrap(row[name])
 
 
 def _line(

@@ -64,7 +64,7 @@ def status(topic: str | None, bootstrap: str, style: str) -> None:
             [_for_people(row) for row in found],
             style,
             empty="no tiered partitions",
-            less_important=("log_start", "local_start", "local"),
+            less_important=("log_start", "local_start", "local", "waiting"),
         )
         problems = [line for broker in brokers for line in _problems(broker)]
         if problems:
