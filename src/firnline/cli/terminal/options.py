@@ -37,11 +37,17 @@ def bootstrap_option(function: F) -> F:
         "--bootstrap-server",
         "-b",
         "bootstrap",
-        default=lambda: profiles.find("bootstrap").value,
+        default=lambda: _found("bootstrap"),
         show_default=profiles.SETTINGS["bootstrap"].default,
         metavar="HOST:PORT,...",
         help="Brokers of the cluster; the first that answers is asked. [env: FIRNLINE_BOOTSTRAP]",
     )(profile_option(function))
+
+
+def _found(name: str) -> Any:
+    """Return the value of a setting; None while a shell completes, where nobody could read an error."""
+    is_completion = click.get_current_context().resilient_parsing
+    return None if is_completion else profiles.find(name).value
 
 
 def profile_option(function: F) -> F:
@@ -71,7 +77,7 @@ def timeout_option(default_s: float) -> Callable[[F], F]:
 
     return click.option(
         "--timeout",
-        default=lambda: profiles.find("timeout").value or default_s,
+        default=lambda: _found("timeout") or default_s,
         show_default=f"{default_s:g}",
         type=click.FloatRange(0.0, min_open=True),
         expose_value=False,
@@ -94,7 +100,7 @@ def format_option(function: F) -> F:
         "--format",
         "style",
         type=click.Choice(profiles.STYLES),
-        default=lambda: profiles.find("format").value,
+        default=lambda: _found("format"),
         show_default=profiles.SETTINGS["format"].default,
         help="For people, or for programs. [env: FIRNLINE_FORMAT]",
     )(wide(function))
