@@ -11,6 +11,7 @@ from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import ZERO_UUID, uuid_text
 from firnline.client.connection import (
     Connection,
+    NoAnswer,
     NoController,
     Unreachable,
     first_to_answer,
@@ -539,7 +540,12 @@ class Admin:
 
     def _ask(self, connection: Connection, request: Message) -> Any:
         """Request a change. The broker may take the whole timeout, so we wait a little longer."""
-        return connection.ask(request, timeout_s=self.timeout_s + 5)
+        connection.spoken()
+        try:
+            return connection.ask(request, timeout_s=self.timeout_s + 5)
+        except NoAnswer:
+            # It has just greeted us: it waits for a controller, and the request cannot state for how long.
+            raise NoController(f"{connection.address} found none that answers in time") from None
 
     def _refuse(self, code: int, message: str | None, what: str) -> None:
         """As `refuse`, for a change: a broker that forwarded it in vain has found no controller."""

@@ -43,8 +43,9 @@ class NoController(Unreachable):
     """Brokers answer, but none of the controllers does, so nothing of the cluster can be changed."""
 
     def __init__(self, why: str) -> None:
-        remedy = "`firnline cluster status` and `firnline quorum status` show more"
-        super().__init__(f"the cluster has no controller: {why}; {remedy}")
+        super().__init__(
+            f"the cluster has no controller: {why}; `firnline cluster status` shows more"
+        )
 
 
 class Connection:

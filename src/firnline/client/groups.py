@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from firnline.base.errors import Code, KafkaError
 from firnline.client.admin import LATEST, Admin
-from firnline.client.connection import Connection, Unreachable
+from firnline.client.connection import Connection, NoAnswer, Unreachable
 from firnline.client.deadline import Deadline, at_once
 from firnline.client.wire import refuse
 from firnline.protocol.messages.k09_offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
@@ -124,7 +124,13 @@ def _when_loaded(admin: Admin, ask: Callable[[], _T]) -> _T:
 def find_coordinator(admin: Admin, group: str) -> Connection:
     """Return a connection to the coordinator of `group`."""
     request = FindCoordinatorRequest(coordinator_key=group, coordinator_keys=[group], key_type=0)
-    answer: Any = admin.first.ask(request)
+    asked = admin.first
+    try:
+        answer: Any = asked.ask(request)
+    except NoAnswer:
+        # For the first group of a cluster a broker waits for a controller, which makes the topic of offsets.
+        why = f"{asked.address} found no coordinator of group {group} in time"
+        raise NoAnswer(f"{why}; `firnline cluster status` shows what is wrong") from None
     for found in answer.coordinators or [answer]:
         refuse(found.error_code, None, f"group {group}")
         return admin.node(found.node_id, found.host, found.port)

@@ -34,7 +34,7 @@ from firnline.protocol.messages.k60_describe_cluster import (
 )
 from firnline.protocol.messages.k32001_tier_status import TierStatusResponse
 from firnline.protocol.messages.k32003_cluster_status import ClusterStatusResponse
-from tests.unit.cli.fake_broker import FakeBroker
+from tests.unit.cli.fake_broker import Answer, FakeBroker
 from tests.unit.cli.tree import ALL, ASKING, options_of, words_of
 
 TIMEOUT_S = 0.3
@@ -213,12 +213,22 @@ def test_a_broker_that_waits_for_a_controller_is_not_called_silent() -> None:
         over.wait(10)
         return DescribeQuorumResponse()
 
-    answers = {60: lambda _: DescribeClusterResponse(cluster_id="c"), 55: wait}
+    answers: dict[int, Answer] = {
+        3: one_of([], leaders=[]),
+        **{key: wait for key in (10, 44, 55)},
+        60: lambda _: DescribeClusterResponse(cluster_id="c"),
+    }
     with FakeBroker(answers) as fake:
-        result, took_s = run("quorum", "status", "-b", fake.address, "--timeout", "0.4")
+        for words, said in (
+            (("quorum", "status"), "the cluster has no controller"),
+            (("topic", "alter", "t", "--set", "a=1"), "the cluster has no controller"),
+            (("group", "describe", "g"), "found no coordinator of group g in time"),
+        ):
+            result, took_s = run(*words, "-b", fake.address, "--timeout", "0.4")
+            assert said in str(result.exception)
+            assert "`firnline cluster status`" in str(result.exception)
+            assert took_s < 0.4 + SLOW_S
         over.set()
-    assert "the cluster has no controller" in str(result.exception)
-    assert took_s < 0.4 + SLOW_S
 
 
 def test_a_name_server_that_hangs_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,7 @@ import os
 import pty
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pytest
 
@@ -116,5 +116,5 @@ def test_every_table_can_be_wide() -> None:
     assert [path for path in tables if "--wide" not in shown[path]] == []
 
 
-def _choices(options: dict[str, object]) -> Sequence[str]:
+def _choices(options: Mapping[str, object]) -> Sequence[str]:
     return list(getattr(getattr(options.get("--format"), "type", None), "choices", ()))
