@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -22,6 +21,7 @@ from firnline.protocol.messages.k03_metadata import (
 )
 from firnline.protocol.messages.k16_list_groups import ListedGroup, ListGroupsResponse
 from tests.unit.cli.fake_broker import FakeBroker
+from tests.unit.cli.hanging import dripping
 from tests.unit.cli.tree import ALL, ASKING
 
 NAMES = {"topic", "topics", "group", "groups"}
@@ -68,8 +68,8 @@ def test_the_cluster_of_the_line_is_asked(
 def test_a_cluster_that_does_not_answer_completes_nothing_in_a_second(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        monkeypatch.setenv("FIRNLINE_BOOTSTRAP", f"127.0.0.1:{silent.getsockname()[1]}")
+    with dripping() as address:
+        monkeypatch.setenv("FIRNLINE_BOOTSTRAP", address)
         began_s = time.monotonic()
         assert completed("topic", "describe", "") == []
         assert time.monotonic() - began_s < ANSWER_S + 1

@@ -62,8 +62,11 @@ def test_ctrl_c_at_any_moment_shows_no_traceback_of_ours(
 
 
 def test_ctrl_c_while_modules_are_imported_is_silent(tmp_path: Path) -> None:
-    """Goal: also then no traceback. Method: the first module that is imported takes for ever."""
-    (tmp_path / "click.py").write_text("import time; print('imports', flush=True); time.sleep(60)")
+    """Goal: also then no traceback. Method: a module takes for ever, and takes no interrupt either."""
+    (tmp_path / "click.py").write_text(
+        "import time\nprint('imports', flush=True)\n"
+        "try:\n    time.sleep(60)\nexcept BaseException:\n    time.sleep(60)\n"
+    )
     path = os.pathsep.join([str(tmp_path), str(ROOT / "src")])
     process = start("topic", "list", PYTHONPATH=path)
     assert process.stdout is not None
@@ -127,6 +130,16 @@ def test_an_error_of_any_kind_is_one_line(body: str, said: str) -> None:
     assert "Traceback" in shown
 
 
+def test_what_is_not_written_at_the_end_is_an_error() -> None:
+    code = COMMAND.format(body="print('x')")
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-c", code], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60
+        )
+    said = "firnline: cannot write: No space left on device\n"
+    assert (done.returncode, done.stderr) == (FAILED, said)
+
+
 @pytest.mark.parametrize("code", Code)
 def test_an_error_of_kafka_of_any_kind_is_one_line(code: Code, capsys: Any) -> None:
     assert show_failure(KafkaError(code, "topic t")) == FAILED
@@ -148,6 +161,7 @@ def shell(line: str) -> subprocess.CompletedProcess[str]:
         ("$F --help >&-", 0, ""),
         ("$F --help <&-", 0, ""),
         ("$F nothing 2>&-", 2, ""),
+        ("$F topic list -b x 2>&- | grep .", 1, ""),
         ("$F topic list -b 127.0.0.1:1 2>/dev/full", 1, ""),
         ("set -o pipefail; $F dev --help | true", 1, ""),
     ],

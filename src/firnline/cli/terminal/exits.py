@@ -3,6 +3,7 @@
 Nothing that goes wrong shows a traceback, unless FIRNLINE_DEBUG=1 asks for it.
 """
 
+import contextlib
 import errno
 import os
 import signal
@@ -73,8 +74,6 @@ def _outcome(command: click.Command) -> int:
     except click.ClickException as problem:
         problem.show()
         return problem.exit_code
-    except BrokenPipeError:
-        return _without_a_reader()
     except Exception as problem:  # noqa: BLE001 - whatever it is, nobody sees a traceback
         return show_failure(problem)
     return code if isinstance(code, int) else OK
@@ -102,10 +101,9 @@ def show_failure(problem: Exception) -> int:
 
 def _print_line(line: str) -> None:
     """Print to stderr, if anybody is there."""
-    try:
-        print(line, file=sys.stderr, flush=True)
-    except (OSError, ValueError, AttributeError):  # closed; None
-        sys.stderr = None
+    if sys.stderr is not None:  # None: closed; print would take stdout
+        with contextlib.suppress(OSError, ValueError):
+            print(line, file=sys.stderr, flush=True)
 
 
 def _flushed(code: int) -> int:
@@ -114,19 +112,13 @@ def _flushed(code: int) -> int:
         if sys.stdout is not None:
             sys.stdout.flush()
     except OSError as problem:
-        if problem.errno == errno.EPIPE:
-            return _without_a_reader()
         _to_nobody()
+        if problem.errno == errno.EPIPE:
+            return FAILED  # who read our output has enough of it, as `head`
         return code or show_failure(problem)
     except ValueError:  # closed, so nothing is buffered
         pass
     return code
-
-
-def _without_a_reader() -> int:
-    """End in silence: who read our output has enough of it, as `head`."""
-    _to_nobody()
-    return FAILED
 
 
 def _to_nobody() -> None:
