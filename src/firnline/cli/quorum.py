@@ -257,10 +257,13 @@ def _for_programs(node: NodeSnapshots) -> dict[str, Any]:
 def _bootstrap(servers: str | None, controllers: str | None) -> tuple[str, bool]:
     if servers and controllers:
         raise click.UsageError("--bootstrap-server and --bootstrap-controller exclude each other")
-    if not (servers or controllers):
-        # What names controllers is more specific, so it wins; a broker is found at the default.
-        controllers = profiles.find("controllers").value
-    return controllers or servers or profiles.find("bootstrap").value, bool(controllers)
+    if servers or controllers:
+        return controllers or servers or "", bool(controllers)
+    brokers, others = profiles.find("bootstrap"), profiles.find("controllers")
+    # Controllers are more specific, unless a variable overrides a profile.
+    is_overridden = profiles.is_from_variable(brokers) and not profiles.is_from_variable(others)
+    is_controller = others.value is not None and not is_overridden
+    return others.value if is_controller else brokers.value, is_controller
 
 
 def _ask(servers: str | None, controllers: str | None) -> QuorumInfo:

@@ -64,8 +64,8 @@ def test_ctrl_c_at_any_moment_shows_no_traceback_of_ours(
 def test_ctrl_c_while_modules_are_imported_is_silent(tmp_path: Path) -> None:
     """Goal: also then no traceback. Method: a module takes for ever, and takes no interrupt either."""
     (tmp_path / "click.py").write_text(
-        "import time\nprint('imports', flush=True)\n"
-        "try:\n    time.sleep(60)\nexcept BaseException:\n    time.sleep(60)\n"
+        "import time\ntry:\n    print('imports', flush=True)\n    time.sleep(60)\n"
+        "except BaseException:\n    time.sleep(60)\n"
     )
     path = os.pathsep.join([str(tmp_path), str(ROOT / "src")])
     process = start("topic", "list", PYTHONPATH=path)

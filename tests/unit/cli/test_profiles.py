@@ -70,7 +70,9 @@ def test_a_profile_is_chosen_by_option_then_variable_then_file(
     assert run("show").stdout.startswith("["), "the profile says JSON"
 
 
-def test_every_setting_of_a_profile_reaches_the_commands(file: Path) -> None:
+def test_every_setting_of_a_profile_reaches_the_commands(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     file.write_text('use = "x"\n[x]\nbootstrap = "127.0.0.1:1"\ntimeout = 0.2\nformat = "json"\n')
     result = CliRunner().invoke(cli, ["topic", "list"])
     assert "127.0.0.1:1:" in str(result.exception)
@@ -79,6 +81,9 @@ def test_every_setting_of_a_profile_reaches_the_commands(file: Path) -> None:
     assert "127.0.0.1:2:" in str(result.exception)
     result = CliRunner().invoke(cli, ["quorum", "status", "-b", "127.0.0.1:3"])
     assert "127.0.0.1:3:" in str(result.exception), "an option is nearer than a profile"
+    monkeypatch.setenv("FIRNLINE_BOOTSTRAP", "127.0.0.1:4")
+    result = CliRunner().invoke(cli, ["quorum", "status"])
+    assert "127.0.0.1:4:" in str(result.exception), "and so is a variable"
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ CHOSEN_WITH_OPTION = "firnline.profile"
 PROFILE_VARIABLE = "FIRNLINE_PROFILE"
 # The key outside of all profiles that names the one in use.
 IN_USE = "use"
+_FROM_VARIABLE = "environment variable"
 _NAME = re.compile(r"[A-Za-z0-9_-]+")
 _AT_LINE = re.compile(r"(.*) \(at (?:line (\d+), column (\d+)|end of document)\)")
 
@@ -80,7 +81,7 @@ def find(name: str) -> Found:
     text = os.environ.get(setting.variable)
     if text:
         try:
-            return Found(setting.read(text), f"environment variable {setting.variable}")
+            return Found(setting.read(text), f"{_FROM_VARIABLE} {setting.variable}")
         except ValueError:
             why = f"environment variable {setting.variable}={text}: expected {setting.expected}"
             raise ConfigError(why) from None
@@ -88,6 +89,11 @@ def find(name: str) -> Found:
     if name in values:
         return Found(values[name], f"profile {profile} in {path()}")
     return Found(setting.default, "default")
+
+
+def is_from_variable(found: Found) -> bool:
+    """Does the value come from the environment?"""
+    return found.source.startswith(_FROM_VARIABLE)
 
 
 def path() -> Path:
