@@ -103,6 +103,7 @@ bench-kafka: $(VENV)/installed $(VENV)/peers
 docs: $(VENV)/installed
 	@$(PY) -m firnline.config.render > docs/reference/config.md
 	@$(PY) -m firnline.base.log_lines.render > docs/reference/logs.md
+	@$(PY) -m firnline.cli.terminal.reference > docs/reference/cli.md
 
 clean:
 	rm -rf $(VENV) src/*.egg-info src/firnline/_native*.so build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis demo-out .mutate

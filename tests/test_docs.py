@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from firnline.cli.main import COMMANDS, cli
+from firnline.cli.terminal import reference
 from firnline.config.render import page
 from tests.kips import INDEX, rows_of
 from tests.kips import PAGES as KIP_PAGES
@@ -42,6 +43,11 @@ SETTING = re.compile(r"`([a-z]+(?:\.[a-z]+)+)`")
 def test_the_settings_page_is_what_the_declarations_say() -> None:
     stored = (ROOT / "docs" / "reference" / "config.md").read_text()
     assert stored == page(), "run `make docs`"
+
+
+def test_the_page_of_commands_is_what_the_commands_say() -> None:
+    stored = (ROOT / "docs" / "reference" / "cli.md").read_text()
+    assert stored == reference.page(), "run `make docs`"
 
 
 def each_page(function: Callable[..., None]) -> Callable[..., None]:

@@ -100,10 +100,8 @@ def test_a_planted_circle_is_found(back: str) -> None:
 UNUSED = {
     "chill": "unit tests of nodes use the simulated disk as it is",
     "format_commands": "click calls it",
-    "get_command": "click calls it",
     "getDefaultReadLimit": "Spark calls it",
     "initialOffset": "Spark calls it",
-    "list_commands": "click calls it",
     "log_message": "http.server calls it",
     "prepareForTriggerAvailableNow": "Spark calls it",
     "pushFilters": "Spark calls it",

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from firnline.client.deadline import Deadline
 from firnline.client.snapshots import QuorumMember, snapshots_of
 from firnline.records.batch import BatchHeader, headers
 from tests.chaos.power_cut import stop_at_once
@@ -256,7 +257,9 @@ def test_a_damaged_snapshot_is_renamed_and_the_rest_comes_from_log_or_leader(
     assert str(node.metadata) in reported
     damaged = list(node.metadata.glob("*.checkpoint.damaged"))
     assert damaged
-    (row,) = snapshots_of([QuorumMember(node.node_id, "follower", f"127.0.0.1:{node.port}")])
+    (row,) = snapshots_of(
+        [QuorumMember(node.node_id, "follower", f"127.0.0.1:{node.port}")], deadline=Deadline(5.0)
+    )
     assert row.found is not None
     assert len(row.found.damaged) == len(damaged)
     eventually(

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from firnline.cli.doctor import SOMETHING_IS_WRONG, command
+from firnline.cli.doctor import command
+from firnline.cli.show import SOMETHING_IS_WRONG
 from firnline.client.admin import Admin
 from firnline.stores.port import CLUSTER_KEY
 from firnline.stores.registry import open_store

@@ -6,7 +6,16 @@ from typing import Any
 import click
 
 from firnline.cli.quorum import for_people
-from firnline.cli.show import SOMETHING_IS_WRONG, as_json, broker_options, facts, rows
+from firnline.cli.show import (
+    SOMETHING_IS_WRONG,
+    as_json,
+    bootstrap_option,
+    deadline,
+    facts,
+    format_option,
+    rows,
+    timeout_option,
+)
 from firnline.client.cluster import last_known
 from firnline.client.quorum import ReplicaRow
 from firnline.client.status import NO_ANSWER, ClusterState, cluster_state
@@ -19,15 +28,13 @@ def command() -> None:
 
 @command.command()
 @click.option(
-    "--timeout", "timeout_s", type=click.FloatRange(0.0), default=5.0, show_default=True,
-    help="Seconds that all of it may take, a second at least: nodes that do not answer, no controller.",
-)  # fmt: skip
-@click.option(
     "--brokers", "brokers_min", type=click.IntRange(0), default=0,
     help="Report a problem when fewer brokers are alive.",
 )  # fmt: skip
-@broker_options
-def status(timeout_s: float, brokers_min: int, bootstrap: str, style: str) -> None:
+@bootstrap_option
+@timeout_option(5.0)
+@format_option
+def status(brokers_min: int, bootstrap: str, style: str) -> None:
     """Show the controllers, the brokers, and how many partitions have a problem.
 
     Every broker and every controller is asked. What only a node could say that does not answer is shown as
@@ -41,7 +48,7 @@ def status(timeout_s: float, brokers_min: int, bootstrap: str, style: str) -> No
     \b
     until firnline cluster status --brokers 3; do sleep 1; done
     """
-    found = cluster_state(bootstrap, timeout_s=timeout_s, brokers_min=brokers_min)
+    found = cluster_state(bootstrap, timeout_s=deadline().left_s(), brokers_min=brokers_min)
     if style == "json":
         as_json(_for_programs(found))
     else:
@@ -85,7 +92,12 @@ def _show(found: ClusterState) -> None:
         }
     )
     click.echo()
-    rows([_broker(each._asdict()) for each in found.brokers], "table", empty="no brokers")
+    rows(
+        [_broker(each._asdict()) for each in found.brokers],
+        "table",
+        empty="no brokers",
+        less_important=("epoch", "offline", "rack"),
+    )
     if quorum is not None:
         click.echo()
         voters = [row for row in quorum.replicas if row.role != "observer"]

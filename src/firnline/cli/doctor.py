@@ -20,7 +20,17 @@ from firnline.base.errors import ConfigError, FirnlineError, KafkaError, Storage
 from firnline.base.ids import TopicPartition, Uuid, uuid_text
 from firnline.cli.leftovers import leftovers
 from firnline.cli.operations.checkup import check_cluster
-from firnline.cli.show import as_json, format_option, rows
+from firnline.cli.show import (
+    SOMETHING_IS_WRONG,
+    as_json,
+    connect,
+    format_option,
+    profile_option,
+    rows,
+    timeout_option,
+)
+from firnline.cli.terminal import profiles
+from firnline.cli.terminal.completion import complete_topics
 from firnline.cli.tier.spark_python import VARIABLES, wrong_pythons
 from firnline.cli.tier.store import named_store, tier_config
 from firnline.client.admin import EARLIEST_LOCAL, LATEST, WITHOUT_TIER, Admin
@@ -42,7 +52,8 @@ from firnline.tiered.metadata.log import UNREADABLE
 from firnline.tiered.objects.catalog_reader import list_heads_of_topic, list_topics, read_catalog
 from firnline.tiered.objects.layout import LOG, segment_folder
 
-SOMETHING_IS_WRONG = 3
+# The batches of all replicas are read.
+_TIMEOUT_S = 600.0
 _NEWEST = 10_000
 # A broker that hangs is asked several things.
 _ANSWER_S = 5.0
@@ -103,9 +114,11 @@ _REMEDIES = {
 
 @click.command()
 @click.option(
-    "--bootstrap-server", "bootstrap", metavar="HOST:PORT,...",
-    help="Ask these brokers. Default: 127.0.0.1:9092, unless --tier or --data-dir is given.",
+    "--bootstrap-server", "-b", "bootstrap", metavar="HOST:PORT,...",
+    help="Ask these brokers. Default: as for other commands, unless --tier, --data-dir or --config is given.",
 )  # fmt: skip
+@profile_option
+@timeout_option(_TIMEOUT_S)
 @click.option(
     "--tier", metavar="URI",
     help="Check this tier: a directory, or a store; its settings come from -X, --config or the environment.",
@@ -125,7 +138,9 @@ _REMEDIES = {
 @click.option(
     "--clean", is_flag=True, help="Remove what --config finds, while the broker is stopped."
 )
-@click.option("--topic", "topics", multiple=True, help="Only these topics.")
+@click.option(
+    "--topic", "topics", multiple=True, shell_complete=complete_topics, help="Only these topics."
+)
 @click.option(
     "--newest", type=click.IntRange(0), default=_NEWEST, show_default=True,
     help="How many offsets of each replica are compared over the brokers; 0 for all.",
@@ -174,12 +189,11 @@ def command(
     if overrides and tier is None:
         raise click.UsageError("-X names settings of a store: name the store with --tier")
     if bootstrap is None and tier is None and properties is None and not directories and not spark:
-        bootstrap = "127.0.0.1:9092"
+        bootstrap = profiles.find("bootstrap").value
     if bootstrap is not None:
-        with Admin(bootstrap, timeout_s=_ANSWER_S) as admin:
+        with connect(bootstrap) as admin:
             for each in check_cluster(admin, topics, watch_s, report.looked):
                 report.add(*each)
-        with Admin(bootstrap) as admin:
             _look_at_brokers(admin, topics, newest, report)
             status = _tier_status(admin, report)
         _look_at_tier_metadata(status, topics, report)
@@ -196,7 +210,12 @@ def command(
     else:
         said = ", ".join(f"{n} {what}" for what, n in sorted(report.looked.items())) or "nothing"
         click.echo(f"looked at: {said}", err=True)
-        rows([each._asdict() for each in report.findings], style, empty="nothing is wrong")
+        rows(
+            [each._asdict() for each in report.findings],
+            style,
+            empty="nothing is wrong",
+            sentences=("what", "remedy"),
+        )
     if report.findings:
         sys.exit(SOMETHING_IS_WRONG)
 

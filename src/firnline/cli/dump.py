@@ -5,6 +5,7 @@ hold batches, `cli/dump_files.py` all others.
 """
 
 import mmap
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from datetime import UTC, datetime
@@ -22,7 +23,7 @@ from firnline.base.ids import (
     uuid_text,
 )
 from firnline.cli.dump_files import Fact, plain_name, reader_of
-from firnline.cli.show import format_option
+from firnline.cli.show import SOMETHING_IS_WRONG, format_option
 from firnline.formats import names
 from firnline.protocol.schema import Struct
 from firnline.records import compression, control
@@ -44,7 +45,7 @@ def command(files: tuple[Path, ...], batches: bool, style: str) -> None:
     """Print segments, indexes, snapshots and checkpoints as text; check a directory.
 
     Decodes the records of Kafka's own topics. With --format json each line is one JSON value, which names its
-    file if there are several. The exit code is 1 when a file is damaged; everything before the damage is
+    file. The exit code is 3 when a file is damaged; everything before the damage is
     printed. A directory is checked recursively: one line for each file and a verdict at the end, by the
     checks that a node makes when it starts. A file that a running node is writing may look truncated.
     """
@@ -59,10 +60,10 @@ def command(files: tuple[Path, ...], batches: bool, style: str) -> None:
             click.echo(f"# {path}")
         for fact in facts_of(path, with_records=not batches):
             is_complete &= "damage" not in fact
-            is_one_of_many = len(files) > 1 and style == "json"
-            _print({"file": str(path), **fact} if is_one_of_many else fact, style)
+            _print({"file": str(path), **fact} if style == "json" else fact, style)
     if not is_complete:
-        raise StorageError("damage was found; see above")
+        click.echo("firnline: damage was found; see above", err=True)
+        sys.exit(SOMETHING_IS_WRONG)
 
 
 def _print(fact: Fact, style: str) -> None:

@@ -5,8 +5,8 @@ from typing import Any
 import click
 
 from firnline.cli.operations.group_offsets import forget, reset
-from firnline.cli.show import as_json, broker_options, facts, rows
-from firnline.client.admin import Admin
+from firnline.cli.show import as_json, broker_options, connect, facts, rows
+from firnline.cli.terminal.completion import complete_groups
 from firnline.client.groups import delete_group, describe_group, list_groups
 from firnline.client.operations.group_offsets import GroupLag, lags
 
@@ -28,7 +28,7 @@ def list_(is_lag: bool, bootstrap: str, style: str) -> None:
 
     With --lag, `unknown` counts the partitions whose log end no broker told; they are not in the lag.
     """
-    with Admin(bootstrap) as admin:
+    with connect(bootstrap) as admin:
         found = [row._asdict() for row in list_groups(admin)]
         behind = lags(admin, [row["group"] for row in found]) if is_lag else {}
     if is_lag:
@@ -54,11 +54,11 @@ def _without_empty(found: list[dict[str, Any]], *names: str) -> list[dict[str, A
 
 
 @command.command()
-@click.argument("group")
+@click.argument("group", shell_complete=complete_groups)
 @broker_options
 def describe(group: str, bootstrap: str, style: str) -> None:
     """Show a group: its members, and how far it has read."""
-    with Admin(bootstrap) as admin:
+    with connect(bootstrap) as admin:
         found = describe_group(admin, group)
     offsets = [row._asdict() for row in found.offsets]
     head = found.row._asdict() | {"coordinator": found.coordinator}
@@ -71,11 +71,11 @@ def describe(group: str, bootstrap: str, style: str) -> None:
 
 
 @command.command()
-@click.argument("groups", nargs=-1, required=True)
+@click.argument("groups", nargs=-1, required=True, shell_complete=complete_groups)
 @broker_options
 def delete(groups: tuple[str, ...], bootstrap: str, style: str) -> None:
     """Delete groups that have no members, with their offsets."""
-    with Admin(bootstrap) as admin:
+    with connect(bootstrap) as admin:
         for group in groups:
             delete_group(admin, group)
             if style == "table":

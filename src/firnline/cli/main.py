@@ -3,13 +3,13 @@
 Subcommands are imported when they are used, so `firnline --version` takes little longer than importing click.
 """
 
-import sys
 from importlib import import_module
 
 import click
 
 from firnline import __version__
-from firnline.base.errors import FirnlineError
+from firnline.cli.terminal import exits
+from firnline.cli.terminal.names import did_you_mean
 
 # name -> (module, one line for --help)
 COMMANDS = {
@@ -42,6 +42,14 @@ COMMANDS = {
     "doctor": ("firnline.cli.doctor", "Say what is wrong, and the command that mends it."),
     "sim": ("firnline.cli.sim", "Simulate a quorum, or a whole cluster, from a seed."),
     "dump": ("firnline.cli.dump", "Print the files of a log as text."),
+    "profile": (
+        "firnline.cli.terminal.profile",
+        "Name clusters, and choose the one that commands ask.",
+    ),
+    "completion": (
+        "firnline.cli.terminal.completion",
+        "Print the script that completes words in a shell.",
+    ),
 }
 
 
@@ -67,7 +75,8 @@ class LazyGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
-            ctx.fail(f"No such command {args[0]!r}. There are: {', '.join(COMMANDS)}.")
+            hint = did_you_mean(args[0], COMMANDS, remedy=f"There are: {', '.join(COMMANDS)}")
+            ctx.fail(f"No such command {args[0]!r}. {hint}")
         return super().resolve_command(ctx, args)
 
 
@@ -78,12 +87,5 @@ def cli() -> None:
 
 
 def main() -> None:
-    """Run the command line; the exit code is 0, 1 for an error, 2 for wrong usage."""
-    try:
-        cli.main(prog_name="firnline")
-    except FirnlineError as problem:
-        print(f"firnline: {problem}", file=sys.stderr)
-        sys.exit(1)
-    except BrokenPipeError:
-        sys.stderr.close()
-        sys.exit(1)
+    """Run the command line, and exit with a code of `exits.EXIT_CODES`."""
+    exits.run(cli)

@@ -2,18 +2,23 @@
 
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
 from firnline.cli.show import (
     SOMETHING_IS_WRONG,
     as_json,
+    bytes_of,
+    deadline,
     duration_of,
     facts,
     format_option,
+    profile_option,
     rows,
+    timeout_option,
 )
+from firnline.cli.terminal import profiles
 from firnline.client.quorum import QuorumInfo, ReplicaRow, describe_quorum
 from firnline.client.snapshots import (
     NodeSnapshots,
@@ -24,31 +29,36 @@ from firnline.client.snapshots import (
     take_snapshots,
 )
 
-_DEFAULT_SERVER = "127.0.0.1:9092"
+F = TypeVar("F", bound=Callable[..., Any])
 # A node that hangs must not delay the answers of the others; the table says how long it has been silent.
 _GLANCE_S = 1.0
+_TIMEOUT_S = 10.0
+# A snapshot of a million partitions takes some seconds, more on a slow disk.
+_TAKE_S = 120.0
 
 
-def quorum_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add --bootstrap-server, --bootstrap-controller, --timeout and --format."""
+def quorum_options(timeout_s: float) -> Callable[[F], F]:
+    """Add --bootstrap-server, --bootstrap-controller, --profile, --timeout, --format and --wide."""
     options = (
         click.option(
-            "--bootstrap-server", "servers", metavar="HOST:PORT,...",
-            help=f"Brokers of the cluster.  [default: {_DEFAULT_SERVER}]",
+            "--bootstrap-server", "-b", "servers", metavar="HOST:PORT,...",
+            help="Brokers of the cluster. [env: FIRNLINE_BOOTSTRAP]  [default: 127.0.0.1:9092]",
         ),
         click.option(
             "--bootstrap-controller", "controllers", metavar="HOST:PORT,...",
-            help="Controllers, instead of brokers.",
+            help="Controllers, instead of brokers. [env: FIRNLINE_CONTROLLERS]",
         ),
-        click.option(
-            "--timeout", "timeout_s", type=click.FloatRange(0.0), default=10.0, show_default=True,
-            help="Seconds to wait while there is no leader.",
-        ),
+        profile_option,
+        timeout_option(timeout_s),
         format_option,
     )  # fmt: skip
-    for option in reversed(options):
-        function = option(function)
-    return function
+
+    def add(function: F) -> F:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return add
 
 
 @click.group()
@@ -57,15 +67,15 @@ def command() -> None:
 
 
 @command.command()
-@quorum_options
-def status(servers: str | None, controllers: str | None, timeout_s: float, style: str) -> None:
+@quorum_options(_TIMEOUT_S)
+def status(servers: str | None, controllers: str | None, style: str) -> None:
     """Show the leader, its epoch, the high watermark, and each voter and observer.
 
     The exit code is 3 when a node has lost metadata, or has found a damaged snapshot.
     """
-    found = _ask(servers, controllers, timeout_s)
+    found = _ask(servers, controllers)
     bootstrap, is_controller = _bootstrap(servers, controllers)
-    alarms = _alarms(members_of(found, bootstrap, is_controller=is_controller))
+    alarms = _alarms(members_of(found, bootstrap, is_controller=is_controller, deadline=deadline()))
     if style == "json":
         replicas = [row._asdict() for row in found.replicas]
         as_json(_facts(found) | {"replicas": replicas, "snapshot_alarms": alarms})
@@ -83,19 +93,18 @@ def status(servers: str | None, controllers: str | None, timeout_s: float, style
 @command.command()
 @click.option("--status", "is_status", is_flag=True, help="The quorum as a whole.")
 @click.option("--replication", "is_replication", is_flag=True, help="Each voter and observer.")
-@quorum_options
+@quorum_options(_TIMEOUT_S)
 def describe(
     is_status: bool,
     is_replication: bool,
     servers: str | None,
     controllers: str | None,
-    timeout_s: float,
     style: str,
 ) -> None:
     """Show one half of `status`, with the flags of Kafka's own tool."""
     if is_status == is_replication:
         raise click.UsageError("one of --status and --replication is needed")
-    found = _ask(servers, controllers, timeout_s)
+    found = _ask(servers, controllers)
     if is_replication and style == "json":
         as_json([row._asdict() for row in found.replicas])
     elif is_replication:
@@ -107,13 +116,12 @@ def describe(
 
 
 @command.group(invoke_without_command=True)
-@quorum_options
+@quorum_options(_TIMEOUT_S)
 @click.pass_context
 def snapshots(
     context: click.Context,
     servers: str | None,
     controllers: str | None,
-    timeout_s: float,
     style: str,
 ) -> None:
     """Show each node's snapshots of the metadata, and when the next one is due.
@@ -122,13 +130,14 @@ def snapshots(
     metadata or does not answer.
     """
     if context.invoked_subcommand is not None:
-        context.obj = servers, controllers, timeout_s
+        context.obj = servers, controllers
         return
-    answers = snapshots_of(_members(servers, controllers, timeout_s))
+    answers = snapshots_of(_members(servers, controllers), deadline=deadline().share())
     if style == "json":
         as_json([_for_programs(node) for node in answers])
     else:
-        rows([row for node in answers for row in _of_node(node)], style, empty="nobody")
+        shown = [row for node in answers for row in _of_node(node)]
+        rows(shown, style, empty="nobody", less_important=_LESS_IMPORTANT, sentences=("state",))
     if any(node.found is None or _alarm(node.found) for node in answers):
         sys.exit(SOMETHING_IS_WRONG)
 
@@ -138,7 +147,7 @@ def snapshots(
     "--node", "node_ids", type=int, multiple=True, metavar="ID", help="This node; may be repeated."
 )
 @click.option("--all", "is_all", is_flag=True, help="Every node, one after the other.")
-@quorum_options
+@quorum_options(_TAKE_S)
 @click.pass_context
 def take(
     context: click.Context,
@@ -146,15 +155,15 @@ def take(
     is_all: bool,
     servers: str | None,
     controllers: str | None,
-    timeout_s: float,
     style: str,
 ) -> None:
     """Take a snapshot now, and wait until it is on the disk."""
     if bool(node_ids) == is_all:
         raise click.UsageError("one of --node and --all is needed")
     if not servers and not controllers:
-        servers, controllers, timeout_s = context.obj  # given before the word `take`
-    taken = take_snapshots(_members(servers, controllers, timeout_s), None if is_all else node_ids)
+        servers, controllers = context.obj  # given before the word `take`
+    found = _members(servers, controllers)
+    taken = take_snapshots(found, None if is_all else node_ids, deadline=deadline())
     if style == "json":
         as_json(
             [
@@ -171,11 +180,12 @@ def take(
         sys.exit(SOMETHING_IS_WRONG)
 
 
-def _members(servers: str | None, controllers: str | None, timeout_s: float) -> list[QuorumMember]:
+def _members(servers: str | None, controllers: str | None) -> list[QuorumMember]:
     bootstrap, is_controller = _bootstrap(servers, controllers)
-    return members(bootstrap, is_controller=is_controller, timeout_s=timeout_s)
+    return members(bootstrap, is_controller=is_controller, deadline=deadline())
 
 
+_LESS_IMPORTANT = ("log_start", "until_next", "role")
 _COLUMNS = ("snapshot", "size", "age", "log_start", "log_end", "until_next")
 
 
@@ -190,7 +200,7 @@ def _of_node(node: NodeSnapshots) -> list[dict[str, Any]]:
     log = {
         "log_start": found.log_start_offset,
         "log_end": found.log_end_offset,
-        "until_next": _megabytes(found.bytes_until_next),
+        "until_next": bytes_of(found.bytes_until_next),
         "state": "; ".join(_alarm(found) + _doings(found)),
     }
     return [shown[0] | log, *(each | dict.fromkeys(log) for each in shown[1:])]
@@ -199,7 +209,7 @@ def _of_node(node: NodeSnapshots) -> list[dict[str, Any]]:
 def _of_snapshot(one: Any, now_ms: int) -> dict[str, Any]:
     return {
         "snapshot": f"{one.end_offset}-{one.epoch}",
-        "size": _megabytes(one.size_bytes),
+        "size": bytes_of(one.size_bytes),
         "age": duration_of(now_ms - one.last_contained_ms),
     }
 
@@ -215,7 +225,9 @@ def _alarm(found: Any) -> list[str]:
 
 def _alarms(found: list[QuorumMember]) -> dict[int, list[str]]:
     """Return the problems with snapshots, by node. A node that is silent, or Kafka's, reports none."""
-    answers = snapshots_of([each for each in found if each.address], timeout_s=_GLANCE_S)
+    answers = snapshots_of(
+        [each for each in found if each.address], deadline=deadline().share(_GLANCE_S)
+    )
     wrong = {each.member.node_id: _alarm(each.found) for each in answers if each.found is not None}
     return {node_id: words for node_id, words in wrong.items() if words}
 
@@ -229,10 +241,6 @@ def _doings(found: Any) -> list[str]:
     if found.failed:
         words.append(f"{found.failed} failed since the start")
     return words
-
-
-def _megabytes(size_bytes: int) -> str:
-    return f"{size_bytes / 1e6:.3f} MB"
 
 
 def _for_programs(node: NodeSnapshots) -> dict[str, Any]:
@@ -249,12 +257,18 @@ def _for_programs(node: NodeSnapshots) -> dict[str, Any]:
 def _bootstrap(servers: str | None, controllers: str | None) -> tuple[str, bool]:
     if servers and controllers:
         raise click.UsageError("--bootstrap-server and --bootstrap-controller exclude each other")
-    return controllers or servers or _DEFAULT_SERVER, bool(controllers)
+    if servers or controllers:
+        return controllers or servers or "", bool(controllers)
+    brokers, others = profiles.find("bootstrap"), profiles.find("controllers")
+    # Controllers are more specific, unless a variable overrides a profile.
+    is_overridden = profiles.is_from_variable(brokers) and not profiles.is_from_variable(others)
+    is_controller = others.value is not None and not is_overridden
+    return others.value if is_controller else brokers.value, is_controller
 
 
-def _ask(servers: str | None, controllers: str | None, timeout_s: float) -> QuorumInfo:
+def _ask(servers: str | None, controllers: str | None) -> QuorumInfo:
     bootstrap, is_controller = _bootstrap(servers, controllers)
-    return describe_quorum(bootstrap, is_controller=is_controller, timeout_s=timeout_s)
+    return describe_quorum(bootstrap, is_controller=is_controller, deadline=deadline())
 
 
 def _facts(found: QuorumInfo) -> dict[str, Any]:

@@ -1,75 +1,86 @@
-"""How commands print: aligned tables for people, JSON for programs; and the options they share. WORLD."""
+"""How commands print: aligned tables for people, JSON for programs. WORLD.
+
+JSON has the same shape for one and for many: a command that can name or find several things prints a list,
+or an object with lists, however many there are. A command about one thing prints an object.
+"""
 
 import json
+import shutil
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import click
 
-F = TypeVar("F", bound=Callable[..., Any])
+from firnline.cli.terminal.exits import SOMETHING_IS_WRONG
+from firnline.cli.terminal.options import (
+    bootstrap_option,
+    broker_options,
+    broker_server_option,
+    connect,
+    deadline,
+    format_option,
+    is_wide,
+    profile_option,
+    timeout_option,
+)
+from firnline.cli.terminal.table import lines_of, that_fit
 
-# Wide enough that no cell is ever wrapped: a narrow terminal then breaks lines, not numbers.
-_COLUMNS = 100_000
-
-# The exit code when something is wrong; 1 means that no broker answered.
-SOMETHING_IS_WRONG = 3
-
-
-def broker_options(function: F) -> F:
-    """Add --bootstrap-server and --format."""
-    return broker_server_option(format_option(function))
-
-
-def broker_server_option(function: F) -> F:
-    """Add --bootstrap-server."""
-    return click.option(
-        "--bootstrap-server",
-        "bootstrap",
-        default="127.0.0.1:9092",
-        show_default=True,
-        metavar="HOST:PORT,...",
-        help="Brokers of the cluster; the first that answers is asked.",
-    )(function)
-
-
-def format_option(function: F) -> F:
-    """Add --format."""
-    return click.option(
-        "--format",
-        "style",
-        type=click.Choice(["table", "json"]),
-        default="table",
-        show_default=True,
-        help="For people, or for programs.",
-    )(function)
+__all__ = [
+    "SOMETHING_IS_WRONG",
+    "as_json",
+    "bootstrap_option",
+    "broker_options",
+    "broker_server_option",
+    "bytes_of",
+    "connect",
+    "deadline",
+    "duration_of",
+    "facts",
+    "format_option",
+    "pairs",
+    "profile_option",
+    "rows",
+    "size_of",
+    "timeout_option",
+]
 
 
-def rows(content: Sequence[Mapping[str, Any]], style: str, *, empty: str) -> None:
-    """Print rows of the same keys. In a table, print `empty` if there are none."""
+def rows(
+    content: Sequence[Mapping[str, Any]],
+    style: str,
+    *,
+    empty: str,
+    less_important: Sequence[str] = (),
+    sentences: Sequence[str] = (),
+) -> None:
+    """Print rows of the same keys. In a table, print `empty` if there are none.
+
+    less_important  columns that a terminal may be too narrow for, the first to be left out first; without
+                    them the last columns are left out. A pipe, a file and --wide get all columns.
+    sentences       columns of any length, which are lines below their row in a terminal
+    """
     if style == "json":
         as_json(list(content))
         return
     if not content:
         click.echo(empty, err=True)
         return
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    # In a terminal the words of a column name are stacked; in a pipe they are on one line.
-    between = "\n" if sys.stdout.isatty() else " "
-    for name in content[0]:
-        is_number = all(isinstance(row[name], int | None) for row in content)
-        table.add_column(
-            name.replace("_", between),
-            justify="right" if is_number else "left",
-            vertical="bottom",
-            no_wrap=True,
-        )
-    for row in content:
-        table.add_row(*(_cell(row[name]) for name in content[0]))
-    Console(width=_COLUMNS, highlight=False, markup=False).print(table)
+    cells = [{name: _cell(row[name]) for name in row} for row in content]
+    names = list(content[0])
+    numbers = {name for name in names if all(isinstance(row[name], int | None) for row in content)}
+    is_terminal = sys.stdout is not None and sys.stdout.isatty()
+    shown, below, width = names, [], shutil.get_terminal_size().columns
+    if is_terminal and not is_wide():
+        below = [name for name in names if name in sentences]
+        in_columns = [name for name in names if name not in sentences]
+        shown = that_fit(cells, in_columns, less_important, width)
+    for line in lines_of(cells, shown, numbers, below, width, is_stacked=is_terminal):
+        click.echo(line)
+    left_out = [name.replace("_", " ") for name in names if name not in (*shown, *below)]
+    if left_out:
+        more = f"{len(left_out)} more column{'s' if len(left_out) > 1 else ''}"
+        click.echo(f"{more} with --wide: {', '.join(left_out)}", err=True)
 
 
 def size_of(size_bytes: int, count: int) -> str:

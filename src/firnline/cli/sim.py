@@ -5,6 +5,7 @@ import sys
 
 import click
 
+from firnline.cli.terminal.exits import SOMETHING_IS_WRONG
 from firnline.sim import report
 from firnline.sim.run import BROKEN, BUDGET, QUORUM, ClusterKind, Outcome, run
 from firnline.sim.shrink import shrink
@@ -70,7 +71,7 @@ def run_command(
     shrink_seconds: float,
     style: str,
 ) -> None:
-    """Run one seed; the exit code is 0 only if no invariant was violated."""
+    """Run one seed; the exit code is 3 if an invariant was violated."""
     form = _kind(is_cluster, profile)
     outcome = run(seed, seconds=seconds, mask=_mask(mask), mode=mode, form=form)
     is_json = style == "json"
@@ -80,7 +81,7 @@ def run_command(
         _explain(outcome, shrink_seconds, err=is_json)
     if is_json:
         click.echo(json.dumps(report.facts(outcome)))
-    sys.exit(1 if outcome.violations else 0)
+    sys.exit(SOMETHING_IS_WRONG if outcome.violations else 0)
 
 
 def _explain(outcome: Outcome, shrink_seconds: float, *, err: bool) -> None:
@@ -128,4 +129,4 @@ def replay_command(
         click.echo(line)
     for line in report.summary(outcome):
         click.echo(line)
-    sys.exit(1 if outcome.violations else 0)
+    sys.exit(SOMETHING_IS_WRONG if outcome.violations else 0)

@@ -8,10 +8,26 @@ import click
 
 from firnline.base.errors import Code, KafkaError
 from firnline.cli.operations.delete_records import command as delete_records
-from firnline.cli.show import SOMETHING_IS_WRONG, as_json, broker_options, facts, pairs, rows
-from firnline.client.admin import Admin
+from firnline.cli.show import (
+    SOMETHING_IS_WRONG,
+    as_json,
+    broker_options,
+    connect,
+    facts,
+    pairs,
+    rows,
+)
+from firnline.cli.terminal.completion import complete_topics
 from firnline.client.cluster import PartitionState, TopicState, describe_topics
 
+# Columns of a partition that a narrow terminal does without.
+_LESS_IMPORTANT = (
+    "partition_epoch",
+    "leader_epoch",
+    "log_start_offset",
+    "log_end_offset",
+    "offline",
+)
 Assignments = tuple[tuple[int, ...], ...] | None
 
 
@@ -85,7 +101,7 @@ def create(
     if assignments and (partitions or replication_factor):
         raise click.UsageError("--replica-assignment says how many partitions and replicas")
     is_there = False
-    with Admin(bootstrap) as admin:
+    with connect(bootstrap) as admin:
         try:
             topic_id = admin.create_topic(
                 name,
@@ -113,13 +129,13 @@ def create(
 @broker_options
 def list_(internal: bool, bootstrap: str, style: str) -> None:
     """List topics."""
-    with Admin(bootstrap) as admin:
+    with connect(bootstrap) as admin:
         found = [row._asdict() for row in admin.topics() if internal or not row.is_internal]
-    rows(found, style, empty="no topics")
+    rows(found, style, empty="no topics", less_important=("is_internal", "topic_id"))
 
 
 @command.command()
-@click.argument("names", nargs=-1)
+@click.argument("names", nargs=-1, shell_complete=complete_topics)
 @click.option("--all-configs", is_flag=True, help="Also show settings at their default.")
 @click.option(
     "--under-replicated", "only_thin", is_flag=True,
@@ -140,7 +156,7 @@ def describe(
     Behind says how many records each follower lacks, or "?" if it has not fetched from this leader. With
     --under-replicated or --unavailable the exit code is 3 if there are such partitions, else 0.
     """
-    with Admin(bootstrap, timeout_s=10.0) as admin:
+    with connect(bootstrap) as admin:
         topics = describe_topics(admin, names or None)
         if only_thin or only_dead:
             _show_some(topics, style, only_dead=only_dead)
@@ -150,7 +166,7 @@ def describe(
         }
     if style == "json":
         found = [_for_programs(each) | {"configs": configs[each.name]} for each in topics]
-        as_json(found[0] if len(names) == 1 else found)
+        as_json(found)
         return
     for number, topic in enumerate(topics):
         if number:
@@ -161,7 +177,12 @@ def describe(
         ]
         head = {name: value for name, value in topic._asdict().items() if name != "partitions"}
         facts(head | {"configs": shown or "all at their defaults"})
-        rows([_for_people(part) for part in topic.partitions], style, empty="no partitions")
+        rows(
+            [_for_people(part) for part in topic.partitions],
+            style,
+            empty="no partitions",
+            less_important=_LESS_IMPORTANT,
+        )
     if not topics:
         click.echo("no topics", err=True)
 
@@ -178,7 +199,7 @@ def _show_some(topics: Sequence[TopicState], style: str, *, only_dead: bool) -> 
         as_json([_part_for_programs(part) for part in found])
     else:
         shown = [{"topic": part.topic, **_for_people(part)} for part in found]
-        rows(shown, style, empty="no such partitions")
+        rows(shown, style, empty="no such partitions", less_important=_LESS_IMPORTANT)
     sys.exit(SOMETHING_IS_WRONG if found else 0)
 
 
@@ -216,7 +237,7 @@ def _known(value: int) -> int | None:
 
 
 @command.command()
-@click.argument("name")
+@click.argument("name", shell_complete=complete_topics)
 @click.option("--set", "changes", multiple=True, metavar="KEY=VALUE", help="Set a topic setting.")
 @click.option(
     "--unset", "resets", multiple=True, metavar="KEY", help="Return a topic setting to its default."
@@ -249,7 +270,7 @@ def alter(
     if not (changes or resets or partitions):
         raise click.UsageError("nothing to change: give --set, --unset or --partitions")
     overrides = pairs(changes, "--set")
-    with Admin(bootstrap) as admin:
+    with connect(bootstrap) as admin:
         if overrides or resets:
             admin.alter_topic(name, changes=overrides, resets=resets, validate_only=is_trial)
         if partitions:
@@ -263,11 +284,11 @@ def alter(
 
 
 @command.command()
-@click.argument("names", nargs=-1, required=True)
+@click.argument("names", nargs=-1, required=True, shell_complete=complete_topics)
 @broker_options
 def delete(names: tuple[str, ...], bootstrap: str, style: str) -> None:
     """Delete topics, with their data in the remote tier."""
-    with Admin(bootstrap) as admin:
+    with connect(bootstrap) as admin:
         for name in names:
             admin.delete_topic(name)
             if style == "table":

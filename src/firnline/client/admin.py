@@ -4,13 +4,20 @@ Each call takes and returns plain values. A refusal is a KafkaError whose text n
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from types import MappingProxyType, TracebackType
 from typing import Any, NamedTuple, Self
 
 from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import ZERO_UUID, uuid_text
-from firnline.client.connection import Connection, Unreachable, parse_address
+from firnline.client.connection import (
+    Connection,
+    NoAnswer,
+    NoController,
+    Unreachable,
+    first_to_answer,
+    parse_address,
+)
+from firnline.client.deadline import Deadline, at_once
 from firnline.client.wire import refuse
 from firnline.protocol.messages.k02_list_offsets import (
     ListOffsetsPartition,
@@ -44,6 +51,8 @@ from firnline.protocol.messages.k32002_tier_flush import TierFlushRequest, TierF
 from firnline.protocol.schema import Message
 
 TOPIC_RESOURCE = 2
+# A broker that lives greets within milliseconds, a busy one or a far one within a second.
+_GREETING_S = 3.0
 EARLIEST, LATEST, EARLIEST_LOCAL = -2, -1, -4
 _DEFAULT_SOURCE = 5
 _SET, _DELETE, _APPEND, _SUBTRACT = range(4)
@@ -51,6 +60,10 @@ _NOT_TIERED = (
     "it is not tiered: remote.storage.enable is false; `firnline topic alter %s --set"
     " remote.storage.enable=true` sets it"
 )
+# Of the time that is left, what a broker may use; the rest is for its answer.
+_BROKERS_SHARE, _ANSWER_S = 0.8, 3.0
+# Errors of a broker that has found no controller to forward a change to.
+WITHOUT_CONTROLLER = (Code.REQUEST_TIMED_OUT, Code.NOT_CONTROLLER)
 # Errors of TierStatus from a broker without a tier, and from one that is not Firnline.
 WITHOUT_TIER = (Code.INVALID_CONFIG, Code.UNSUPPORTED_VERSION)
 
@@ -127,16 +140,25 @@ class BrokerTier(NamedTuple):
 class Admin:
     """A cluster behind some bootstrap addresses. Connects to other nodes where a request needs it.
 
-    `bootstrap` holds addresses, separated by commas; the first one that answers is used from then on. Raises
-    Unreachable for a malformed address, and, with the first request, when none answers.
+    bootstrap  addresses, separated by commas; the first one that answers is used from then on
+    timeout_s  how long one broker may be silent
+    deadline   until when all calls together must be done; None: each call has its `timeout_s`
+
+    Raises Unreachable for a malformed address, and, with the first request, when none answers.
     """
 
-    def __init__(self, bootstrap: str, *, timeout_s: float = 30.0) -> None:
+    def __init__(
+        self, bootstrap: str, *, timeout_s: float = 30.0, deadline: Deadline | None = None
+    ) -> None:
         addresses = [parse_address(text.strip()) for text in bootstrap.split(",") if text.strip()]
         if not addresses:
             raise Unreachable("no address given: expected host:port")
         self.timeout_s = timeout_s
-        self._bootstrap = [Connection(host, port, timeout_s=timeout_s) for host, port in addresses]
+        self.deadline = deadline
+        self._bootstrap = [
+            Connection(host, port, timeout_s=timeout_s, deadline=deadline)
+            for host, port in addresses
+        ]
         self._chosen: Connection | None = None
         self._nodes: dict[int, Connection] = {}
 
@@ -163,17 +185,21 @@ class Admin:
     def first(self) -> Connection:
         """A connection to the first bootstrap address that answers."""
         if self._chosen is None:
-            *others, last = self._bootstrap
-            for connection in others:
-                try:
-                    connection.spoken()
-                except Unreachable:
-                    continue
-                self._chosen = connection
-                break
-            else:
-                self._chosen = last
+            self._chosen = first_to_answer(self._bootstrap, wait_s=self.left_s)
         return self._chosen
+
+    @property
+    def left_s(self) -> float:
+        """How many seconds the next call may take."""
+        return self.timeout_s if self.deadline is None else self.deadline.left_s()
+
+    def share(self, most_s: float = float("inf")) -> Deadline:
+        """Return the deadline of nodes that may hang, if the command can go on without their answers."""
+        return (
+            Deadline(min(self.timeout_s, most_s))
+            if self.deadline is None
+            else self.deadline.share(most_s)
+        )
 
     def metadata(self, topics: Sequence[str] | None) -> Any:
         """Return a MetadataResponse for these topics, None for all. Creates no topic."""
@@ -184,7 +210,9 @@ class Admin:
     def node(self, node_id: int, host: str, port: int) -> Connection:
         """Return a connection to a node; it is kept for later calls."""
         if node_id not in self._nodes:
-            self._nodes[node_id] = Connection(host, port, timeout_s=self.timeout_s)
+            self._nodes[node_id] = Connection(
+                host, port, timeout_s=self.timeout_s, deadline=self.deadline
+            )
         return self._nodes[node_id]
 
     def brokers(self) -> list[Connection]:
@@ -193,11 +221,16 @@ class Admin:
         return [self.node(each.node_id, each.host, each.port) for each in answer.brokers]
 
     def controller(self) -> Connection:
-        """Return a connection to the broker that takes changes."""
+        """Return a connection to the broker that takes changes, or to one that forwards them to it."""
         answer = self.metadata([])
         for each in answer.brokers:
             if each.node_id == answer.controller_id:
-                return self.node(each.node_id, each.host, each.port)
+                node = self.node(each.node_id, each.host, each.port)
+                try:
+                    node.spoken(deadline=self.share(_GREETING_S))
+                except Unreachable:
+                    break  # it has died, and the others do not know yet
+                return node
         return self.first
 
     # ------------------------------------------------------------------------------- topics
@@ -226,14 +259,16 @@ class Admin:
         by_leader: dict[int, list[int]] = {}
         for part in topic.partitions:
             by_leader.setdefault(part.leader_id, []).append(part.partition_index)
+        leaders = [
+            (self.node(broker.node_id, broker.host, broker.port), by_leader[broker.node_id])
+            for broker in answer.brokers
+            if broker.node_id in by_leader
+        ]
         starts: dict[int, int] = {}
         ends: dict[int, int] = {}
-        for broker in answer.brokers:
-            mine = by_leader.get(broker.node_id, [])
-            if mine:
-                leader = self.node(broker.node_id, broker.host, broker.port)
-                starts |= self.offsets(leader, name, mine, EARLIEST)
-                ends |= self.offsets(leader, name, mine, LATEST)
+        for found in at_once(lambda led: self._both_ends(name, *led), leaders):
+            starts |= found[0]
+            ends |= found[1]
         rows = [
             PartitionRow(
                 part.partition_index,
@@ -255,8 +290,20 @@ class Admin:
         )
         return head, rows
 
+    def _both_ends(
+        self, name: str, leader: Connection, partitions: Sequence[int]
+    ) -> tuple[dict[int, int], dict[int, int]]:
+        starts = self.offsets(leader, name, partitions, EARLIEST)
+        return starts, self.offsets(leader, name, partitions, LATEST)
+
     def offsets(
-        self, leader: Connection, topic: str, partitions: Iterable[int], wish: int
+        self,
+        leader: Connection,
+        topic: str,
+        partitions: Iterable[int],
+        wish: int,
+        *,
+        deadline: Deadline | None = None,
     ) -> dict[int, int]:
         """Return the offset at `wish` (EARLIEST, LATEST, ...) by partition; a refused partition is left
         out.
@@ -265,9 +312,9 @@ class Admin:
         request = ListOffsetsRequest(
             replica_id=-1,
             topics=[ListOffsetsTopic(name=topic, partitions=wanted)],
-            timeout_ms=int(self.timeout_s * 1000),
+            timeout_ms=self.wait_ms,
         )
-        answer = leader.ask(request)
+        answer = leader.ask(request, deadline=deadline)
         return {
             part.partition_index: part.offset
             for each in answer.topics
@@ -301,19 +348,19 @@ class Admin:
             configs=[CreatableTopicConfig(name=k, value=v) for k, v in sorted(configs.items())],
         )
         request = CreateTopicsRequest(
-            topics=[topic], timeout_ms=self._timeout_ms, validate_only=validate_only
+            topics=[topic], timeout_ms=self.wait_ms, validate_only=validate_only
         )
         (result,) = self._ask(self.controller(), request).topics
-        refuse(result.error_code, result.error_message, f"topic {name}")
+        self._refuse(result.error_code, result.error_message, f"topic {name}")
         return "" if result.topic_id == ZERO_UUID else uuid_text(result.topic_id)
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic."""
         request = DeleteTopicsRequest(
-            topics=[DeleteTopicState(name=name)], topic_names=[name], timeout_ms=self._timeout_ms
+            topics=[DeleteTopicState(name=name)], topic_names=[name], timeout_ms=self.wait_ms
         )
         (result,) = self._ask(self.controller(), request).responses
-        refuse(result.error_code, result.error_message, f"topic {name}")
+        self._refuse(result.error_code, result.error_message, f"topic {name}")
 
     def set_partitions(
         self,
@@ -327,10 +374,10 @@ class Admin:
         chosen = [CreatePartitionsAssignment(broker_ids=list(each)) for each in assignments or ()]
         topic = CreatePartitionsTopic(name=name, count=count, assignments=chosen or None)
         request = CreatePartitionsRequest(
-            topics=[topic], timeout_ms=self._timeout_ms, validate_only=validate_only
+            topics=[topic], timeout_ms=self.wait_ms, validate_only=validate_only
         )
         (result,) = self._ask(self.controller(), request).results
-        refuse(result.error_code, result.error_message, f"topic {name}")
+        self._refuse(result.error_code, result.error_message, f"topic {name}")
 
     # ------------------------------------------------------------------------------- settings
 
@@ -376,7 +423,7 @@ class Admin:
         )
         request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=validate_only)
         (result,) = self._ask(self.controller(), request).responses
-        refuse(result.error_code, result.error_message, f"topic {name}")
+        self._refuse(result.error_code, result.error_message, f"topic {name}")
 
     # ------------------------------------------------------------------------------- tiers
 
@@ -385,31 +432,42 @@ class Admin:
 
         KafkaError INVALID_CONFIG if no broker has a tier.
         """
-        found: list[BrokerTier] = []
-        refused: KafkaError | None = None
-        for broker in self.brokers():
+        deadline = self.share()
+
+        def ask(broker: Connection) -> BrokerTier | KafkaError:
             try:
-                found.append(self.tier_status_of(broker, topics))
-                continue
+                return self.tier_status_of(broker, topics, deadline=deadline)
             except Unreachable as problem:
                 why = f"did not answer: {problem}"
+                return BrokerTier(broker.address, [], why, [], has_answered=False)
             except KafkaError as problem:
                 if problem.code not in WITHOUT_TIER:
                     raise
-                why, refused = str(problem), problem
-            found.append(BrokerTier(broker.address, [], why, [], has_answered=False))
+                return problem
+
+        brokers = self.brokers()
+        answers = at_once(ask, brokers)
+        refused = next((each for each in answers if isinstance(each, KafkaError)), None)
+        found = [
+            BrokerTier(broker.address, [], str(answer), [], has_answered=False)
+            if isinstance(answer, KafkaError)
+            else answer
+            for broker, answer in zip(brokers, answers, strict=True)
+        ]
         if refused is not None and not any(each.has_answered for each in found):
             raise refused
         return found
 
-    def tier_status_of(self, broker: Connection, topics: Sequence[str] | None) -> BrokerTier:
+    def tier_status_of(
+        self, broker: Connection, topics: Sequence[str] | None, *, deadline: Deadline | None = None
+    ) -> BrokerTier:
         """Return what one broker answers about the tiered partitions that it leads.
 
         KafkaError INVALID_CONFIG from a broker without a tier, UNSUPPORTED_VERSION from one that is not
         Firnline.
         """
         rows: list[dict[str, Any]] = []
-        answer = broker.ask(TierStatusRequest(topics=topics))
+        answer = broker.ask(TierStatusRequest(topics=topics), deadline=deadline)
         refuse(answer.error_code, answer.error_message, "tier status")
         for topic in answer.topics:
             is_local = topic.error_code == Code.INVALID_TOPIC_EXCEPTION
@@ -427,27 +485,25 @@ class Admin:
         return BrokerTier(broker.address, rows, answer.problem, circuits, unanswered=unanswered)
 
     def tier_flush(
-        self, topic: str, partitions: Sequence[int], *, timeout_s: float
+        self, topic: str, partitions: Sequence[int], *, timeout_s: float | None = None
     ) -> list[dict[str, Any]]:
         """Copy everything that is written to the tier; return one row per partition.
 
         partitions  only these; empty: all of the topic. KafkaError if no broker leads one of them.
+        timeout_s   how long brokers may copy; None: nearly until the deadline
 
         All brokers are asked at the same time. NotAllCopied, which has the rows, if something was not copied
         in time, or could not be.
         """
-        request = TierFlushRequest(
-            topics=[TierFlushTopic(name=topic, partitions=partitions)],
-            timeout_ms=int(timeout_s * 1000),
-        )
+        timeout_ms = self.wait_ms if timeout_s is None else int(timeout_s * 1000)
+        topics = [TierFlushTopic(name=topic, partitions=partitions)]
+        request = TierFlushRequest(topics=topics, timeout_ms=timeout_ms)
 
         def ask(broker: Connection) -> Any:
             # The broker answers at the timeout, whatever its store does.
-            return broker.ask(request, timeout_s=timeout_s + self.timeout_s)
+            return broker.ask(request, timeout_s=timeout_ms / 1000 + self.timeout_s)
 
-        brokers = self.brokers()
-        with ThreadPoolExecutor(max(len(brokers), 1)) as pool:
-            answers = list(pool.map(ask, brokers))
+        answers = at_once(ask, self.brokers())
         rows: list[dict[str, Any]] = []
         problems: list[KafkaError] = []
         for part in (part for a in answers for each in a.topics for part in each.partitions):
@@ -481,9 +537,24 @@ class Admin:
     # ------------------------------------------------------------------------------- internal
 
     @property
-    def _timeout_ms(self) -> int:
-        return int(self.timeout_s * 1000)
+    def wait_ms(self) -> int:
+        """How long a broker may take. It answers before the deadline, and then says why it failed."""
+        left_s = self.left_s
+        if self.deadline is not None:
+            left_s = max(left_s * _BROKERS_SHARE, left_s - _ANSWER_S)
+        return max(1, int(left_s * 1000))
 
     def _ask(self, connection: Connection, request: Message) -> Any:
         """Request a change. The broker may take the whole timeout, so we wait a little longer."""
-        return connection.ask(request, timeout_s=self.timeout_s + 5)
+        connection.spoken()
+        try:
+            return connection.ask(request, timeout_s=self.timeout_s + 5)
+        except NoAnswer:
+            # It has just greeted us: it waits for a controller, and the request cannot state for how long.
+            raise NoController(f"{connection.address} found none that answers in time") from None
+
+    def _refuse(self, code: int, message: str | None, what: str) -> None:
+        """As `refuse`, for a change: a broker that forwarded it in vain has found no controller."""
+        if code in WITHOUT_CONTROLLER:
+            raise NoController(f"{what}: {message or Code(code).name}")
+        refuse(code, message, what)

@@ -6,12 +6,14 @@ None. What only a leader knows that does not answer is unknown.
 """
 
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import Any, NamedTuple
 
 from firnline.base.errors import FirnlineError
 from firnline.base.ids import uuid_text
 from firnline.client.admin import EARLIEST, LATEST, Admin
-from firnline.client.connection import Connection, Unreachable
+from firnline.client.connection import Connection, NoAnswer, Unreachable
+from firnline.client.deadline import Deadline, at_once
 from firnline.client.wire import refuse
 from firnline.protocol.messages.k32003_cluster_status import ClusterStatusRequest
 
@@ -101,21 +103,29 @@ def _reported_by_leaders(
             led.setdefault(part.leader_id, {}).setdefault(topic.name, []).append(
                 part.partition_index
             )
-    reported: dict[tuple[str, int], dict[str, Any]] = {}
-    for broker in answer.brokers:
-        mine = led.get(broker.node_id, {})
-        if not mine:
-            continue
-        node = admin.node(broker.node_id, broker.host, broker.port)
+    leaders = [
+        (admin.node(broker.node_id, broker.host, broker.port), led[broker.node_id])
+        for broker in answer.brokers
+        if broker.node_id in led
+    ]
+    deadline = admin.share()
+
+    def ask(leader: tuple[Connection, dict[str, list[int]]]) -> dict[tuple[str, int], Any]:
+        node, mine = leader
         try:
-            reported |= _status_of(node, sorted(mine))
+            return _status_of(node, sorted(mine), deadline)
+        except NoAnswer:
+            return {}
         except FirnlineError:
-            reported |= _offsets_of(admin, node, mine)
-    return reported
+            return _offsets_of(admin, node, mine, deadline)
+
+    return dict(chain.from_iterable(found.items() for found in at_once(ask, leaders)))
 
 
-def _status_of(node: Connection, names: Sequence[str]) -> dict[tuple[str, int], dict[str, Any]]:
-    answer = node.ask(ClusterStatusRequest(topics=names, only_led=True))
+def _status_of(
+    node: Connection, names: Sequence[str], deadline: Deadline
+) -> dict[tuple[str, int], dict[str, Any]]:
+    answer = node.ask(ClusterStatusRequest(topics=names, only_led=True), deadline=deadline)
     return {
         (topic.name, part.partition): {
             "partition_epoch": part.partition_epoch,
@@ -137,14 +147,14 @@ def _follower(row: Any, leader_end_offset: int) -> FollowerStatus:
 
 
 def _offsets_of(
-    admin: Admin, node: Connection, mine: dict[str, list[int]]
+    admin: Admin, node: Connection, mine: dict[str, list[int]], deadline: Deadline
 ) -> dict[tuple[str, int], dict[str, Any]]:
     """Return what any broker reports; nothing for one that does not answer."""
     reported: dict[tuple[str, int], dict[str, Any]] = {}
     try:
         for name, partitions in sorted(mine.items()):
-            starts = admin.offsets(node, name, partitions, EARLIEST)
-            ends = admin.offsets(node, name, partitions, LATEST)
+            starts = admin.offsets(node, name, partitions, EARLIEST, deadline=deadline)
+            ends = admin.offsets(node, name, partitions, LATEST, deadline=deadline)
             for index in partitions:
                 reported[name, index] = {
                     "log_start_offset": starts.get(index, -1),

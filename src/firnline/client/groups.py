@@ -1,13 +1,14 @@
 """Consumer groups as the command line shows them: members, offsets, lag. WORLD."""
 
-import time
 from collections.abc import Callable
 from functools import partial
+from itertools import chain
 from typing import Any, NamedTuple, TypeVar
 
 from firnline.base.errors import Code, KafkaError
 from firnline.client.admin import LATEST, Admin
-from firnline.client.connection import Connection
+from firnline.client.connection import Connection, NoAnswer, Unreachable
+from firnline.client.deadline import Deadline, at_once
 from firnline.client.wire import refuse
 from firnline.protocol.messages.k09_offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from firnline.protocol.messages.k10_find_coordinator import FindCoordinatorRequest
@@ -58,8 +59,9 @@ class GroupDescription(NamedTuple):
 def list_groups(admin: Admin) -> list[GroupRow]:
     """Return the groups of all brokers, by name."""
     rows = []
-    for broker in admin.brokers():
-        for found in when_loaded(admin, partial(_groups_of, broker)):
+    brokers = admin.brokers()
+    for groups in at_once(lambda each: when_loaded(admin, partial(_groups_of, each)), brokers):
+        for found in groups:
             rows.append(
                 GroupRow(found.group_id, found.group_state, found.group_type, found.protocol_type)
             )
@@ -109,20 +111,26 @@ def _delete(admin: Admin, group: str) -> None:
 
 def when_loaded(admin: Admin, ask: Callable[[], _T]) -> _T:
     """Retry while the coordinator is loading, for as long as `admin` waits."""
-    until_s = time.monotonic() + admin.timeout_s
+    deadline = Deadline(admin.left_s)
     while True:
         try:
             return ask()
         except KafkaError as problem:
-            if problem.code not in LATER or time.monotonic() >= until_s:
+            if problem.code not in LATER or deadline.is_over:
                 raise
-        time.sleep(_RETRY_S)
+        deadline.pause(_RETRY_S)
 
 
 def find_coordinator(admin: Admin, group: str) -> Connection:
     """Return a connection to the coordinator of `group`."""
     request = FindCoordinatorRequest(coordinator_key=group, coordinator_keys=[group], key_type=0)
-    answer: Any = admin.brokers()[0].ask(request)
+    asked = admin.first
+    try:
+        answer: Any = asked.ask(request)
+    except NoAnswer:
+        # For the first group of a cluster a broker waits for a controller, which makes the topic of offsets.
+        why = f"{asked.address} found no coordinator of group {group} in time"
+        raise NoAnswer(f"{why}; `firnline cluster status` shows what is wrong") from None
     for found in answer.coordinators or [answer]:
         refuse(found.error_code, None, f"group {group}")
         return admin.node(found.node_id, found.host, found.port)
@@ -161,10 +169,18 @@ def _ends(admin: Admin, topic: str) -> dict[int, int]:
     by_leader: dict[int, list[int]] = {}
     for part in answer.topics[0].partitions:
         by_leader.setdefault(part.leader_id, []).append(part.partition_index)
-    ends: dict[int, int] = {}
-    for leader_id in sorted(by_leader):
-        broker = brokers.get(leader_id)
-        if broker is not None:
-            leader = admin.node(leader_id, broker.host, broker.port)
-            ends |= admin.offsets(leader, topic, by_leader[leader_id], LATEST)
-    return ends
+    leaders = [
+        (admin.node(leader_id, brokers[leader_id].host, brokers[leader_id].port), partitions)
+        for leader_id, partitions in sorted(by_leader.items())
+        if leader_id in brokers
+    ]
+    deadline = admin.share()
+
+    def ends_at(led: tuple[Connection, list[int]]) -> dict[int, int]:
+        """Return what one leader says; nothing if it is silent, as the lag of the others is known."""
+        try:
+            return admin.offsets(led[0], topic, led[1], LATEST, deadline=deadline)
+        except Unreachable:
+            return {}
+
+    return dict(chain.from_iterable(ends.items() for ends in at_once(ends_at, leaders)))

@@ -4,13 +4,19 @@ A broker forwards the request. A controller that is not the leader says who is; 
 several addresses the first that answers is used. Source: KIP-595, KIP-836, KIP-919.
 """
 
-import time
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import METADATA_TOPIC, ZERO_UUID, uuid_text
-from firnline.client.connection import Connection, Unreachable, parse_address
+from firnline.client.connection import (
+    Connection,
+    NoAnswer,
+    NoController,
+    Unreachable,
+    first_to_answer,
+    parse_address,
+)
+from firnline.client.deadline import Deadline
 from firnline.client.wire import refuse
 from firnline.protocol.messages.k55_describe_quorum import (
     DescribeQuorumPartition,
@@ -50,35 +56,39 @@ class QuorumInfo(NamedTuple):
     replicas: list[ReplicaRow]
 
 
-def describe_quorum(bootstrap: str, *, is_controller: bool, timeout_s: float = 10.0) -> QuorumInfo:
+def describe_quorum(
+    bootstrap: str,
+    *,
+    is_controller: bool,
+    timeout_s: float = 10.0,
+    deadline: Deadline | None = None,
+) -> QuorumInfo:
     """Ask for the state of the quorum; addresses of brokers or of controllers, separated by commas.
 
-    Retries until `timeout_s` is over while there is no leader. Raises Unreachable when no address answers,
-    KafkaError for a refusal.
+    Retries until `timeout_s` is over, or until `deadline`, while there is no leader. Raises Unreachable when
+    no address answers, NoController when there still is no leader, KafkaError for a refusal.
     """
     addresses = [parse_address(text.strip()) for text in bootstrap.split(",") if text.strip()]
-    until_s = time.monotonic() + timeout_s
+    if not addresses:
+        raise Unreachable("no address given")
+    until = deadline or Deadline(timeout_s)
     while True:
+        connections = [Connection(*each, timeout_s=_ANSWER_S, deadline=until) for each in addresses]
+        first = first_to_answer(connections, wait_s=until.left_s())
         try:
-            return _ask_any(addresses, is_controller=is_controller)
+            return _ask(first, until, is_controller=is_controller)
         except KafkaError as problem:
-            if problem.code not in _LATER or time.monotonic() >= until_s:
+            if problem.code not in _LATER:
                 raise
-        time.sleep(_RETRY_S)
+            until.pause(_RETRY_S)
+            if until.is_over:
+                raise NoController(str(problem)) from None
+        finally:
+            for each in connections:
+                each.close()
 
 
-def _ask_any(addresses: Sequence[tuple[str, int]], *, is_controller: bool) -> QuorumInfo:
-    problem: Unreachable | None = None
-    for host, port in addresses:
-        try:
-            with Connection(host, port, timeout_s=_ANSWER_S) as first:
-                return _ask(first, is_controller=is_controller)
-        except Unreachable as silent:
-            problem = silent
-    raise problem or Unreachable("no address given")
-
-
-def _ask(first: Connection, *, is_controller: bool) -> QuorumInfo:
+def _ask(first: Connection, until: Deadline, *, is_controller: bool) -> QuorumInfo:
     kind = _CONTROLLERS if is_controller else _BROKERS
     cluster = first.ask(DescribeClusterRequest(endpoint_type=kind))
     refuse(cluster.error_code, cluster.error_message, "the cluster")
@@ -86,7 +96,7 @@ def _ask(first: Connection, *, is_controller: bool) -> QuorumInfo:
         return state_of(first, cluster.cluster_id)
     for each in cluster.brokers:
         if each.broker_id == cluster.controller_id:
-            with Connection(each.host, each.port, timeout_s=_ANSWER_S) as leader:
+            with Connection(each.host, each.port, timeout_s=_ANSWER_S, deadline=until) as leader:
                 return state_of(leader, cluster.cluster_id)
     raise KafkaError(Code.NOT_CONTROLLER, "no active controller is known")
 
@@ -98,7 +108,11 @@ def state_of(asked: Connection, cluster_id: str, *, timeout_s: float | None = 35
     """
     partition = DescribeQuorumPartition(partition_index=0)
     topic = DescribeQuorumTopic(topic_name=METADATA_TOPIC, partitions=[partition])
-    answer = asked.ask(DescribeQuorumRequest(topics=[topic]), timeout_s=timeout_s)
+    try:
+        answer = asked.ask(DescribeQuorumRequest(topics=[topic]), timeout_s=timeout_s)
+    except NoAnswer:
+        # It answered the question before at once: now it waits for a controller to forward this one to.
+        raise NoController(f"{asked.address} found none that answers in time") from None
     refuse(answer.error_code, answer.error_message, "the metadata quorum")
     ((part,),) = ([*each.partitions] for each in answer.topics)
     refuse(part.error_code, part.error_message, "the metadata quorum")

@@ -8,7 +8,9 @@ from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 from firnline.base.errors import FirnlineError
+from firnline.client.admin import Admin
 from firnline.client.connection import Connection, Unreachable, parse_address
+from firnline.client.deadline import Deadline, at_once
 from firnline.client.quorum import QuorumInfo, describe_quorum
 from firnline.client.wire import refuse
 from firnline.protocol.messages.k60_describe_cluster import DescribeClusterRequest
@@ -16,8 +18,6 @@ from firnline.protocol.messages.k32011_metadata_snapshots import MetadataSnapsho
 from firnline.protocol.messages.k32012_take_snapshot import TakeSnapshotRequest
 
 _ANSWER_S = 5.0
-# A snapshot of a million partitions takes some seconds, more on a slow disk.
-_TAKE_S = 120.0
 
 
 class QuorumMember(NamedTuple):
@@ -45,15 +45,17 @@ class Taken(NamedTuple):
     problem: str = ""
 
 
-def members(bootstrap: str, *, is_controller: bool, timeout_s: float) -> list[QuorumMember]:
+def members(bootstrap: str, *, is_controller: bool, deadline: Deadline) -> list[QuorumMember]:
     """Return every node that the quorum knows, voters first."""
-    quorum = describe_quorum(bootstrap, is_controller=is_controller, timeout_s=timeout_s)
-    return members_of(quorum, bootstrap, is_controller=is_controller)
+    quorum = describe_quorum(bootstrap, is_controller=is_controller, deadline=deadline)
+    return members_of(quorum, bootstrap, is_controller=is_controller, deadline=deadline)
 
 
-def members_of(quorum: QuorumInfo, bootstrap: str, *, is_controller: bool) -> list[QuorumMember]:
+def members_of(
+    quorum: QuorumInfo, bootstrap: str, *, is_controller: bool, deadline: Deadline
+) -> list[QuorumMember]:
     """Return every node that a quorum knows, with its address for us."""
-    brokers = {} if is_controller else _brokers(bootstrap)
+    brokers = {} if is_controller else _brokers(bootstrap, deadline)
     # A client that reached one broker reaches the others. A node alone has no listener as a controller.
     return [
         QuorumMember(row.node_id, row.role, brokers.get(row.node_id) or row.address)
@@ -61,35 +63,28 @@ def members_of(quorum: QuorumInfo, bootstrap: str, *, is_controller: bool) -> li
     ]
 
 
-def _brokers(bootstrap: str) -> dict[int, str]:
-    problem: FirnlineError | None = None
-    for text in bootstrap.split(","):
-        try:
-            with Connection(*parse_address(text.strip()), timeout_s=_ANSWER_S) as broker:
-                answer = broker.ask(DescribeClusterRequest(endpoint_type=1))
-        except Unreachable as silent:
-            problem = silent
-            continue
+def _brokers(bootstrap: str, deadline: Deadline) -> dict[int, str]:
+    with Admin(bootstrap, timeout_s=_ANSWER_S, deadline=deadline) as admin:
+        answer = admin.first.ask(DescribeClusterRequest(endpoint_type=1))
         refuse(answer.error_code, answer.error_message, "the cluster")
         return {each.broker_id: f"{each.host}:{each.port}" for each in answer.brokers}
-    raise problem or Unreachable("no address given")
 
 
-def snapshots_of(
-    found: Sequence[QuorumMember], *, timeout_s: float = _ANSWER_S
-) -> list[NodeSnapshots]:
-    """Ask each node for its snapshots; one that does not answer costs `timeout_s`."""
-    answers = []
-    for member in found:
+def snapshots_of(found: Sequence[QuorumMember], *, deadline: Deadline) -> list[NodeSnapshots]:
+    """Ask each node for its snapshots, all at the same time."""
+
+    def ask(member: QuorumMember) -> NodeSnapshots:
         try:
-            answer = _ask(member, MetadataSnapshotsRequest(), timeout_s)
-            answers.append(NodeSnapshots(member, answer))
+            return NodeSnapshots(member, _ask(member, MetadataSnapshotsRequest(), deadline))
         except FirnlineError as problem:
-            answers.append(NodeSnapshots(member, None, str(problem)))
-    return answers
+            return NodeSnapshots(member, None, str(problem))
+
+    return at_once(ask, found)
 
 
-def take_snapshots(found: Sequence[QuorumMember], node_ids: Collection[int] | None) -> list[Taken]:
+def take_snapshots(
+    found: Sequence[QuorumMember], node_ids: Collection[int] | None, *, deadline: Deadline
+) -> list[Taken]:
     """Make nodes take a snapshot, one after the other; None: all nodes. Unreachable for an unknown node."""
     unknown = set(node_ids or ()) - {member.node_id for member in found}
     if unknown:
@@ -99,7 +94,7 @@ def take_snapshots(found: Sequence[QuorumMember], node_ids: Collection[int] | No
         if node_ids is not None and member.node_id not in node_ids:
             continue
         try:
-            answer = _ask(member, TakeSnapshotRequest(), _TAKE_S)
+            answer = _ask(member, TakeSnapshotRequest(), deadline)
             refuse(answer.error_code, answer.error_message, f"node {member.node_id}")
             answers.append(Taken(member, answer.end_offset, answer.epoch))
         except FirnlineError as problem:
@@ -107,8 +102,10 @@ def take_snapshots(found: Sequence[QuorumMember], node_ids: Collection[int] | No
     return answers
 
 
-def _ask(member: QuorumMember, request: Any, timeout_s: float) -> Any:
+def _ask(member: QuorumMember, request: Any, deadline: Deadline) -> Any:
     if not member.address:
         raise Unreachable("controllers do not know its address: use --bootstrap-server")
-    with Connection(*parse_address(member.address), timeout_s=timeout_s) as node:
+    with Connection(
+        *parse_address(member.address), timeout_s=deadline.timeout_s, deadline=deadline
+    ) as node:
         return node.ask(request)

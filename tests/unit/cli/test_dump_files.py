@@ -132,7 +132,7 @@ def test_a_directory_gets_a_verdict(data: Path) -> None:
     victim = data / "t-0" / "00000000000000000000.log"
     victim.write_bytes(victim.read_bytes()[:-3])
     code, rows = checked(data)
-    assert code == 1
+    assert code == 3
     (wrong,) = [row for row in rows[:-1] if row["verdict"] == "not whole"]
     assert wrong["file"] == "t-0/00000000000000000000.log"
     assert "bytes after the last complete batch" in wrong["damage"]
@@ -161,13 +161,13 @@ def test_a_metadata_directory_is_checked_as_the_node_checks_it(tmp_path: Path) -
     first = next(headers(content))
     snapshot.write_bytes(content[first.size_bytes :])
     code, rows = checked(directory)
-    assert code == 1
+    assert code == 3
     wrong = [row for row in rows if row["verdict"] == "not whole"]
     assert wrong[0]["file"] == snapshot.name
     assert "neither an older one nor the log" in wrong[1]["damage"]
     snapshot.unlink()
     code, rows = checked(tmp_path)
-    assert code == 1
+    assert code == 3
     assert "starts after 0 and no snapshot holds what was before" in rows[-2]["damage"]
 
 

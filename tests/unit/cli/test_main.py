@@ -43,9 +43,12 @@ def test_every_command_can_say_what_it_does(command: str) -> None:
 
 
 def test_a_wrong_command_is_wrong_usage_and_lists_the_right_ones() -> None:
-    done = firnline("topics")
+    done = firnline("xyz")
     assert done.returncode == 2
     assert "topic, group" in done.stderr
+    assert "No such command 'topcis'. Did you mean 'topic'?" in firnline("topcis").stderr
+    assert "Did you mean 'list'?" in firnline("topic", "lsit").stderr
+    assert "Did you mean '--internal'?" in firnline("topic", "list", "--intrenal").stderr
     assert firnline("topic", "create").returncode == 2
 
 

@@ -8,6 +8,7 @@ from click.testing import CliRunner, Result
 
 from firnline.base.errors import Code, FirnlineError
 from firnline.cli.main import cli
+from firnline.client.connection import NoController
 from firnline.protocol.messages.k55_describe_quorum import (
     DescribeQuorumPartitionResult,
     DescribeQuorumResponse,
@@ -151,11 +152,11 @@ def test_while_nobody_leads_it_asks_again_for_a_while() -> None:
         FakeBroker(
             {QUORUM: lambda _: quorum(error=Code.NOT_LEADER_OR_FOLLOWER), CLUSTER: cluster}
         ) as broker,
-        pytest.raises(FirnlineError, match="NOT_LEADER_OR_FOLLOWER"),
+        pytest.raises(NoController, match="cluster has no controller: NOT_LEADER_OR_FOLLOWER"),
     ):
         CliRunner().invoke(
             cli,
-            ["quorum", "status", "--bootstrap-server", broker.address, "--timeout", "0"],
+            ["quorum", "status", "--bootstrap-server", broker.address, "--timeout", "0.3"],
             catch_exceptions=False,
         )
 
@@ -214,8 +215,8 @@ def test_people_read_each_nodes_snapshots_newest_first() -> None:
     with FakeBroker({SNAPSHOTS: snapshots()}) as broker:
         result = asked_of(broker)
     lines = [" ".join(line.split()) for line in result.output.splitlines()]
-    assert "4 observer 80-7 2.500 MB 3 min 20 95 12.346 MB" in lines
-    assert any(line.startswith("4 observer 20-3 0.001 MB 19675 d") for line in lines)
+    assert "4 observer 80-7 2.5 MB 3 min 20 95 12.3 MB" in lines
+    assert any(line.startswith("4 observer 20-3 1.0 kB 19675 d") for line in lines)
     assert sum("cannot reach a broker" in line for line in lines) == 3
     assert result.exit_code == 3, "three nodes are silent"
 

@@ -30,7 +30,7 @@ def test_a_failure_gives_the_seed_a_command_that_plays_it_again_fewer_faults_and
     None
 ):
     result = sim(f"run {BROKEN} --shrink-seconds 2 --format json")
-    assert result.exit_code == 1
+    assert result.exit_code == 3
     found = json.loads(result.stdout.splitlines()[-1])
     (first, *_) = found["violations"]
     assert found["beyond_budget"], "the fault that went too far is named"
@@ -48,7 +48,7 @@ def test_what_is_replayed_is_what_failed() -> None:
     text = sim(f"run {BROKEN} --shrink-seconds 2").stdout
     (command,) = re.findall(r"^shrunk: firnline sim (replay .*)$", text, re.MULTILINE)
     again = sim(command)
-    assert again.exit_code == 1
+    assert again.exit_code == 3
     first = re.findall(r"(rel-\S+) violated", text)
     assert f"{first[0]} violated" in again.stdout
     assert len(again.stdout.splitlines()) < 250

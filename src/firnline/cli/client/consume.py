@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import click
 
 from firnline.base.errors import FirnlineError
-from firnline.cli.client.deadline import Deadline, DeadlineMissed, Stopped, StopSignals, in_time
 from firnline.cli.client.librdkafka import (
     Complaints,
     bootstrap_of,
@@ -23,11 +22,14 @@ from firnline.cli.client.output import ClosedOutput, Output, Print, Unprintable,
 from firnline.cli.client.parsing import delimiter_of, parsed
 from firnline.cli.client.progress import Progress, records_text
 from firnline.cli.client.reading import Member, Partitions, Reading
+from firnline.cli.client.stopping import DeadlineMissed, Stopped, StopSignals, in_time
 from firnline.cli.client.topics import Cluster, leaderless
 from firnline.cli.records.positions import OFFSETS, Span, partitions_of, span_of
-from firnline.cli.show import broker_server_option, pairs
+from firnline.cli.show import broker_server_option, deadline, pairs
+from firnline.client.deadline import Deadline
 
 _WAIT_S = 0.1
+_TIMEOUT_MAX_S = 86_400.0
 _BATCH = 5_000
 _ASK_S = 1.0
 _HINT_S = 1.0
@@ -97,10 +99,6 @@ class Wish(NamedTuple):
     default="read_committed", show_default=True, help="Whether to leave out open transactions.",
 )  # fmt: skip
 @click.option(
-    "--timeout", "timeout_s", type=click.FloatRange(0.1, 86_400), default=30.0, show_default=True,
-    metavar="SECONDS", help="How long the cluster may leave the command without an answer.",
-)  # fmt: skip
-@click.option(
     "-X", "overrides", multiple=True, metavar="KEY=VALUE", help="Set a key of librdkafka."
 )
 @click.option("--quiet", "-q", is_flag=True, help="Say nothing on stderr but errors.")
@@ -165,7 +163,7 @@ def _wish(topics: tuple[str, ...], bootstrap: str, choices: Mapping[str, Any]) -
         print_=None if choices["count_only"] else print_,
         isolation=choices["isolation"],
         overrides=overrides,
-        timeout_s=choices["timeout_s"],
+        timeout_s=min(deadline().timeout_s, _TIMEOUT_MAX_S),
     )
 
 

@@ -13,8 +13,9 @@ from types import ModuleType
 from typing import Any
 
 from firnline.base.errors import ConfigError, FirnlineError
-from firnline.cli.client.deadline import Deadline, StopSignals, in_time
+from firnline.cli.client.stopping import StopSignals, in_time
 from firnline.client.connection import Unreachable, parse_address
+from firnline.client.deadline import Deadline
 
 _BOOTSTRAP = ("bootstrap.servers", "metadata.broker.list")
 # What it appends and prepends to its reasons: threads, states, its own names of nodes.
@@ -124,7 +125,7 @@ def _first_of(addresses: Sequence[tuple[str, int]], deadline: Deadline) -> None:
 
     def connect(host: str, port: int) -> None:
         try:
-            socket.create_connection((host, port), max(0.001, deadline.left_s)).close()
+            socket.create_connection((host, port), max(0.001, deadline.left_s())).close()
             outcomes.put(None)
         except (OSError, OverflowError, UnicodeError) as problem:
             outcomes.put(getattr(problem, "strerror", None) or str(problem))
@@ -134,7 +135,7 @@ def _first_of(addresses: Sequence[tuple[str, int]], deadline: Deadline) -> None:
     reasons = []
     for _ in addresses:
         try:
-            outcome = outcomes.get(timeout=max(0.001, deadline.left_s))
+            outcome = outcomes.get(timeout=max(0.001, deadline.left_s()))
         except Empty:
             break
         if outcome is None:

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 import click
 
 from firnline.base.errors import FirnlineError
-from firnline.cli.client.deadline import Deadline, Stopped, StopSignals
 from firnline.cli.client.librdkafka import Complaints, bootstrap_of, load, make, reach, settings
 from firnline.cli.client.parsing import delimiter_of, parsed
 from firnline.cli.client.progress import Progress
@@ -23,15 +22,18 @@ from firnline.cli.client.sending import (
     outcome,
     sentence,
 )
+from firnline.cli.client.stopping import Stopped, StopSignals
 from firnline.cli.client.topics import Cluster, leaderless
 from firnline.cli.records.input_format import Format
 from firnline.cli.records.json_lines import record_of
 from firnline.cli.records.lines import Decoder, Lines, plain_line
 from firnline.cli.records.record import Headers
 from firnline.cli.records.times import time_ms
-from firnline.cli.show import broker_server_option, pairs
+from firnline.cli.show import broker_server_option, deadline, pairs
+from firnline.client.deadline import Deadline
 
 _LOOK_S = 2.0
+_TIMEOUT_MAX_S = 86_400.0
 _BATCH_BYTES = 1_000_000  # librdkafka's default
 
 
@@ -98,10 +100,6 @@ class Wish(NamedTuple):
     help="Who must have a record: nobody, its leader, all in-sync replicas.",
 )  # fmt: skip
 @click.option(
-    "--timeout", "timeout_s", type=click.FloatRange(0.1, 86_400), default=30.0, show_default=True,
-    metavar="SECONDS", help="For the first answer of the cluster, and for the delivery of each record.",
-)  # fmt: skip
-@click.option(
     "-X", "overrides", multiple=True, metavar="KEY=VALUE", help="Set a key of librdkafka."
 )
 @click.option("--quiet", "-q", is_flag=True, help="Say nothing on stderr but errors.")
@@ -132,7 +130,7 @@ def command(
         acks="all" if choices["acks"] == "-1" else choices["acks"],
         compression=choices["compression"],
         overrides=overrides,
-        timeout_s=choices["timeout_s"],
+        timeout_s=min(deadline().timeout_s, _TIMEOUT_MAX_S),
     )
     is_typed = not files and sys.stdin is not None and sys.stdin.isatty()
     progress = Progress(is_quiet=quiet, is_shown=False if is_typed else None)

@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from firnline.base.errors import FirnlineError
-from firnline.cli.client.deadline import Deadline
 from firnline.cli.client.librdkafka import plain
 from firnline.cli.client.topics import Cluster, nearest
 from firnline.cli.records.positions import BEGINNING, Span, Start
+from firnline.client.deadline import Deadline
 
 _EARLIEST, _LATEST = -2, -1
 Key = tuple[str, int]

@@ -8,11 +8,12 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from firnline.base.errors import FirnlineError
-from firnline.cli.client.deadline import Deadline, StopSignals
 from firnline.cli.client.librdkafka import plain
 from firnline.cli.client.progress import Progress, records_text
+from firnline.cli.client.stopping import StopSignals
 from firnline.cli.records.lines import Decoder
 from firnline.cli.records.record import Headers, InputError, NewRecord
+from firnline.client.deadline import Deadline
 
 _SLICE_S = 0.1
 _READ_BYTES = 1 << 18

@@ -6,8 +6,9 @@ from difflib import get_close_matches
 from typing import Any
 
 from firnline.base.errors import FirnlineError
-from firnline.cli.client.deadline import Deadline, DeadlineMissed, StopSignals, in_time
 from firnline.cli.client.librdkafka import Complaints, reason_of
+from firnline.cli.client.stopping import DeadlineMissed, StopSignals, in_time
+from firnline.client.deadline import Deadline
 from firnline.controller.topic_names import name_problem
 
 # For so long a broker that makes topics by itself may still say that there is none.
@@ -46,7 +47,7 @@ class Cluster:
         """Make a call that takes a timeout in seconds. Raises FirnlineError if it fails or takes too long."""
         problem = None
         try:
-            left_s = max(0.05, self.deadline.left_s)
+            left_s = max(0.05, self.deadline.left_s())
             return in_time(lambda: call(left_s), Deadline(left_s + 0.5), self.stop)
         except self.library.KafkaException as found:
             problem = found
@@ -104,10 +105,10 @@ class Cluster:
             if needed and has_enough:
                 return found
             what = leaderless(topic, without)
-            if self.deadline.left_s < _PAUSE_S:
+            if self.deadline.left_s() < _PAUSE_S:
                 raise FirnlineError(f"{what}: waited {self.timeout_s:g} s")
             if not is_noted:
-                note(f"{what}: waiting {self.deadline.left_s:.0f} s for one")
+                note(f"{what}: waiting {self.deadline.left_s():.0f} s for one")
                 is_noted = True
             self.pause()
 
@@ -137,7 +138,7 @@ class Cluster:
         if topic in known:
             return
         kind = self.library.KafkaError
-        limit = Deadline(min(_CREATION_S, self.deadline.left_s))
+        limit = Deadline(min(_CREATION_S, self.deadline.left_s()))
         if self.setting("broker", str(self.broker_id), "auto.create.topics.enable") == "false":
             raise FirnlineError(unknown_topic(topic, known))
         while (problem := (found := self.one(topic)).error) is not None:
@@ -161,7 +162,7 @@ class Cluster:
             return str(future.result(left_s)[key].value)
 
         try:
-            left_s = max(0.05, self.deadline.left_s)
+            left_s = max(0.05, self.deadline.left_s())
             return in_time(lambda: ask(left_s), Deadline(left_s), self.stop)
         except (self.library.KafkaException, DeadlineMissed, TimeoutError, KeyError):
             return None  # forbidden, or not a setting of this broker

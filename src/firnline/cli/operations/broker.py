@@ -3,8 +3,7 @@
 import click
 
 from firnline.cli.operations.words import agree
-from firnline.cli.show import as_json, broker_options, rows
-from firnline.client.admin import Admin
+from firnline.cli.show import as_json, broker_options, connect, rows
 from firnline.client.operations.brokers import list_brokers, unregister
 
 
@@ -17,7 +16,7 @@ def command() -> None:
 @broker_options
 def list_(bootstrap: str, style: str) -> None:
     """List the registered brokers; `firnline cluster status` says more about them."""
-    with Admin(bootstrap) as admin:
+    with connect(bootstrap) as admin:
         found = list_brokers(admin)
     if style == "json":
         as_json([row._asdict() for row in found])
@@ -45,7 +44,7 @@ def unregister_(broker_id: int, is_agreed: bool, bootstrap: str, style: str) -> 
     Its replicas stay assigned to it: move them away first, or later, with `firnline partition move`.
     """
     agree(f"Forget broker {broker_id} for good?", is_agreed)
-    with Admin(bootstrap) as admin:
+    with connect(bootstrap, is_anew=True) as admin:
         unregister(admin, broker_id)
     if style == "json":
         as_json([{"broker": broker_id, "is_unregistered": True}])

@@ -5,8 +5,8 @@ from typing import Any
 
 import click
 
-from firnline.cli.show import as_json, broker_options, pairs, rows
-from firnline.client.admin import TOPIC_RESOURCE, Admin
+from firnline.cli.show import as_json, broker_options, connect, pairs, rows
+from firnline.client.admin import TOPIC_RESOURCE
 from firnline.client.operations.configs import (
     BROKER_RESOURCE,
     DEFAULT,
@@ -72,7 +72,7 @@ def describe_(
     firnline config describe --broker 1 --all --key log.retention.ms
     """
     resources = _resources(topics, brokers, is_default)
-    with Admin(bootstrap) as admin:
+    with connect(bootstrap) as admin:
         found = []
         for resource in resources:
             if keys and resource.name:
@@ -138,7 +138,7 @@ def alter_(
     if twice:
         raise click.UsageError(f"{', '.join(twice)}: a key can be changed in one way at a time")
     done = []
-    with Admin(bootstrap) as admin:
+    with connect(bootstrap) as admin:
         if not any_key:
             for resource in resources:
                 refuse_unknown(admin, resource, wanted.keys)

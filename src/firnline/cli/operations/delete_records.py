@@ -10,7 +10,7 @@ import click
 from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import TopicPartition
 from firnline.cli.operations.words import agree, count_of, partitions_of, said_of, time_ms_of
-from firnline.cli.show import SOMETHING_IS_WRONG, as_json, broker_options, rows
+from firnline.cli.show import SOMETHING_IS_WRONG, as_json, broker_options, connect, rows
 from firnline.client.admin import EARLIEST, LATEST, Admin
 from firnline.client.operations.partitions import (
     HIGH_WATERMARK,
@@ -88,7 +88,7 @@ def command(
         )
     before_ms = None if before is None else time_ms_of(before, "--before")
     exact = _exact(topics, offsets) if offsets else {} if file is None else _read(file)
-    with Admin(bootstrap) as admin:
+    with connect(bootstrap) as admin:
         named = numbers_of(exact) if exact else partitions_of(topics, "TOPICS")
         places = partitions_named(admin, named)
         if to_latest:
@@ -103,8 +103,7 @@ def command(
     if count and not dry_run:
         agree(f"Delete up to {count_of(count, 'record')} for good?", is_agreed)
         wanted = {row.place: row.new_start for row in plan if row.new_start > row.start}
-        # Anew: a person may have thought for long.
-        with Admin(bootstrap) as admin:
+        with connect(bootstrap, is_anew=True) as admin:
             outcomes = delete_records(admin, wanted)
     _report(plan, outcomes, style)
 

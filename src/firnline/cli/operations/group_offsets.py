@@ -17,7 +17,7 @@ from firnline.cli.operations.words import (
     said_of,
     time_ms_of,
 )
-from firnline.cli.show import SOMETHING_IS_WRONG, as_json, broker_options, rows
+from firnline.cli.show import SOMETHING_IS_WRONG, as_json, broker_options, connect, rows
 from firnline.client.admin import Admin
 from firnline.client.operations.group_offsets import (
     Committed,
@@ -86,7 +86,7 @@ def reset(
     if sum((bool(topics), all_topics, target.where is Where.FILE)) != 1:
         raise click.UsageError("give one of --topic and --all-topics (--from-file names its own)")
     wanted = partitions_of(topics, "--topic")
-    with Admin(bootstrap) as admin:
+    with connect(bootstrap) as admin:
         state = group_state(admin, group)
         if not state.is_there and not topics and target.where is not Where.FILE:
             raise KafkaError(Code.GROUP_ID_NOT_FOUND, f"there is no group {group}")
@@ -249,7 +249,7 @@ def forget(group: str, topics: tuple[str, ...], bootstrap: str, style: str) -> N
     The exit code is 3 if some partitions were refused: GROUP_SUBSCRIBED_TO_TOPIC means that a member still
     reads the topic.
     """
-    with Admin(bootstrap) as admin:
+    with connect(bootstrap) as admin:
         places = partitions_named(admin, partitions_of(topics, "--topic"))
         outcomes = delete_offsets(admin, group, places)
     found = [

@@ -8,8 +8,7 @@ import click
 
 from firnline.base.ids import TopicPartition
 from firnline.cli.operations.words import partitions_of
-from firnline.cli.show import SOMETHING_IS_WRONG, as_json, broker_options, bytes_of, rows
-from firnline.client.admin import Admin
+from firnline.cli.show import SOMETHING_IS_WRONG, as_json, broker_options, bytes_of, connect, rows
 from firnline.client.operations.brokers import Directory, ReplicaSize, directories
 from firnline.client.operations.partitions import partitions_named
 
@@ -33,7 +32,7 @@ def command(
     behind the high watermark, of a future replica (one on its way into this directory) behind the present
     one. Bytes of segments in the remote tier are not counted.
     """
-    with Admin(bootstrap) as admin:
+    with connect(bootstrap) as admin:
         places = partitions_named(admin, partitions_of(topics, "--topic")) if topics else None
         found = directories(admin, brokers or None, places)
     if style == "json":

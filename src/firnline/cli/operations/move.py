@@ -16,7 +16,7 @@ from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import TopicPartition
 from firnline.cli.operations.progress import show_progress, wait_for_moves, wait_options
 from firnline.cli.operations.words import count_of, partitions_of, said_of
-from firnline.cli.show import SOMETHING_IS_WRONG, as_json, broker_options, bytes_of, rows
+from firnline.cli.show import SOMETHING_IS_WRONG, as_json, broker_options, bytes_of, connect, rows
 from firnline.client.admin import Admin
 from firnline.client.operations.balance import Assignment, balanced
 from firnline.client.operations.brokers import directories
@@ -82,7 +82,7 @@ def move(
     _check(
         execute=execute, export=export, is_waiting=is_waiting, sizes=(replication_factor, brokers)
     )
-    with Admin(bootstrap) as admin:
+    with connect(bootstrap) as admin:
         names = partitions_of(partitions, "PARTITIONS")
         wanted: Assignment = dict.fromkeys(partitions_named(admin, names), ())
         if file is not None:
@@ -203,7 +203,7 @@ def _wait(bootstrap: str, changed: Assignment, within: str | None) -> bool:
         return False
     until_s = time.monotonic() + _METADATA_S
     while True:
-        with Admin(bootstrap) as admin:
+        with connect(bootstrap, is_anew=True) as admin:
             there = replicas_of(admin, list(changed)) if changed else {}
         elsewhere = [place for place, row in changed.items() if there[place] != row]
         if not elsewhere or time.monotonic() >= until_s:

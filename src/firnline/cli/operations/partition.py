@@ -11,8 +11,7 @@ from firnline.base.ids import TopicPartition
 from firnline.cli.operations.move import move
 from firnline.cli.operations.progress import show_progress, wait_for_moves, wait_options
 from firnline.cli.operations.words import agree, count_of, partitions_of, said_of
-from firnline.cli.show import SOMETHING_IS_WRONG, broker_options, rows
-from firnline.client.admin import Admin
+from firnline.cli.show import SOMETHING_IS_WRONG, broker_options, connect, rows
 from firnline.client.operations.partitions import partitions_named
 from firnline.client.operations.reassignments import (
     PREFERRED,
@@ -40,7 +39,7 @@ def status(is_waiting: bool, within: str | None, bootstrap: str, style: str) -> 
 
     With --wait: show progress until no partition moves; the exit code is 3 if some still do after --within.
     """
-    with Admin(bootstrap) as admin:
+    with connect(bootstrap) as admin:
         found = with_progress(admin, list_moves(admin))
     if is_waiting and found:
         found = wait_for_moves(bootstrap, {row.place for row in found}, within)
@@ -61,7 +60,7 @@ def cancel(partitions: tuple[str, ...], is_all: bool, bootstrap: str, style: str
     if bool(partitions) == is_all:
         raise click.UsageError("which moves? Give topics or partitions, or --all")
     wanted = partitions_of(partitions, "PARTITIONS")
-    with Admin(bootstrap) as admin:
+    with connect(bootstrap) as admin:
         moving = [row.place for row in list_moves(admin)]
         if wanted:
             named = partitions_named(admin, wanted)
@@ -97,13 +96,12 @@ def elect_(
     if bool(partitions) == is_all:
         raise click.UsageError("of which partitions? Give topics or partitions, or --all")
     wanted = partitions_of(partitions, "PARTITIONS")
-    with Admin(bootstrap) as admin:
+    with connect(bootstrap) as admin:
         places = None if is_all else partitions_named(admin, wanted)
     if is_unclean:
         what = "every partition without a leader" if places is None else _named(places)
         agree(f"Elect unclean leaders of {what}? Acknowledged records may be lost.", is_agreed)
-    # Anew: a person may have thought for long.
-    with Admin(bootstrap) as admin:
+    with connect(bootstrap, is_anew=True) as admin:
         outcomes = elect(admin, UNCLEAN if is_unclean else PREFERRED, places)
     _show(outcomes, "elected", style, empty="no partition needs an election")
 

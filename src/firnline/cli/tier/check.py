@@ -40,7 +40,7 @@ def check(uri: str | None, overrides: tuple[str, ...], file: Path | None, style:
     else:
         uri, given = named_store(uri, config, usage="firnline tier check URI")
         outcomes = list(StoreCheck(open_store(uri, given), _wrong(uri, given)).run())
-    rows(list(_rows(outcomes)), style, empty="nothing was checked")
+    rows(list(_rows(outcomes)), style, empty="nothing was checked", sentences=("remark",))
     if any(outcome.problem for outcome in outcomes):
         sys.exit(SOMETHING_IS_WRONG)
 

@@ -10,17 +10,24 @@ from firnline.base.errors import some_of
 from firnline.cli.show import (
     SOMETHING_IS_WRONG,
     as_json,
+    bootstrap_option,
     broker_options,
+    connect,
     duration_of,
+    format_option,
     rows,
     size_of,
+    timeout_option,
 )
+from firnline.cli.terminal.completion import complete_topics
 from firnline.cli.tier.check import check
 from firnline.cli.tier.explain import explain
 from firnline.cli.tier.metadata import metadata
 from firnline.cli.tier.why import reasons
-from firnline.client.admin import Admin, BrokerTier, NotAllCopied
+from firnline.client.admin import BrokerTier, NotAllCopied
 
+# A flush copies whole segments.
+_FLUSH_S = 60.0
 # What a broker does not do while the circuit of an operation is open.
 _MEANING = {
     "read": "use its store at all",
@@ -36,7 +43,7 @@ def command() -> None:
 
 
 @command.command()
-@click.argument("topic", required=False)
+@click.argument("topic", required=False, shell_complete=complete_topics)
 @broker_options
 def status(topic: str | None, bootstrap: str, style: str) -> None:
     """Show what lies in which tier, how far copies are behind, and what fails, for one or all tiered topics.
@@ -47,14 +54,19 @@ def status(topic: str | None, bootstrap: str, style: str) -> None:
     broker that does not use its store until that answers; each call that a store does not answer; why records
     of a topic are not in the tier although nothing fails. Exit code 3 if anything fails.
     """
-    with Admin(bootstrap) as admin:
+    with connect(bootstrap) as admin:
         brokers = admin.tier_status([topic] if topic else None)
     found = [row for broker in brokers for row in broker.partitions]
     found.sort(key=lambda row: (row["topic"], row["partition"]))
     if style == "json":
         as_json({"partitions": found, "brokers": [_for_programs(broker) for broker in brokers]})
     else:
-        rows([_for_people(row) for row in found], style, empty="no tiered partitions")
+        rows(
+            [_for_people(row) for row in found],
+            style,
+            empty="no tiered partitions",
+            less_important=("log_start", "local_start", "local", "waiting"),
+        )
         problems = [line for broker in brokers for line in _problems(broker)]
         problems += reasons(found, is_everything=topic is None and not problems)
         if problems:
@@ -120,18 +132,14 @@ def _problems(broker: BrokerTier) -> Iterator[str]:
 
 
 @command.command()
-@click.argument("topic")
+@click.argument("topic", shell_complete=complete_topics)
 @click.option(
     "--partition", "-p", "partitions", type=click.IntRange(0), multiple=True, help="Default: all."
 )
-@click.option(
-    "--timeout", "timeout_s", type=click.FloatRange(0.1), default=60.0, show_default=True,
-    help="Seconds to wait until everything is copied.",
-)  # fmt: skip
-@broker_options
-def flush(
-    topic: str, partitions: tuple[int, ...], timeout_s: float, bootstrap: str, style: str
-) -> None:
+@bootstrap_option
+@timeout_option(_FLUSH_S)
+@format_option
+def flush(topic: str, partitions: tuple[int, ...], bootstrap: str, style: str) -> None:
     """Close the active segments of a topic and copy them to the remote tier now.
 
     Exit code 3 if something was not copied in time, or could not be: below the table is why. A copy that has
@@ -139,8 +147,8 @@ def flush(
     """
     problems: list[str] = []
     try:
-        with Admin(bootstrap) as admin:
-            found = admin.tier_flush(topic, partitions, timeout_s=timeout_s)
+        with connect(bootstrap) as admin:
+            found = admin.tier_flush(topic, partitions)
     except NotAllCopied as problem:
         found = problem.rows
         problems = [

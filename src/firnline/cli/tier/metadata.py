@@ -12,8 +12,7 @@ import click
 from firnline.base.errors import Code, ConfigError, FirnlineError, KafkaError, ProtocolError
 from firnline.base.ids import REMOTE_LOG_METADATA_TOPIC
 from firnline.base.ports import Buffer
-from firnline.cli.show import SOMETHING_IS_WRONG, broker_server_option, pairs
-from firnline.client.admin import Admin
+from firnline.cli.show import SOMETHING_IS_WRONG, broker_server_option, connect, pairs
 from firnline.client.replica_diff import Replica
 from firnline.formats import names
 from firnline.records.batch import BatchHeader, crc_is_right, headers
@@ -100,7 +99,7 @@ def _is_of(event: Event, only: str | None) -> bool:
 
 def _at_brokers(bootstrap: str) -> Iterator[Found]:
     """Iterate over the committed records, by partition. A partition that nobody leads is a problem."""
-    with Admin(bootstrap) as admin:
+    with connect(bootstrap) as admin:
         answer = admin.metadata([REMOTE_LOG_METADATA_TOPIC])
         if answer.topics[0].error_code == Code.UNKNOWN_TOPIC_OR_PARTITION:
             raise ConfigError(

@@ -12,7 +12,7 @@ from firnline.base.errors import Code, FirnlineError, KafkaError
 from firnline.base.ids import TopicPartition
 from firnline.client.admin import Admin
 from firnline.client.connection import Connection
-from firnline.client.operations.patience import ask_to_wait, repeat, wait_ms
+from firnline.client.operations.patience import ask_to_wait, repeat
 from firnline.client.wire import refuse
 from firnline.config.parse import nearest
 from firnline.protocol.messages.k02_list_offsets import (
@@ -192,7 +192,7 @@ def offsets_at(
             )
             for name, indexes in by_topic(places).items()
         ]
-        request = ListOffsetsRequest(replica_id=-1, topics=topics, timeout_ms=wait_ms(admin))
+        request = ListOffsetsRequest(replica_id=-1, topics=topics, timeout_ms=admin.wait_ms)
         return {
             TopicPartition(topic.name, part.partition_index): (
                 error_of(part.error_code, None, f"{topic.name}-{part.partition_index}")
@@ -225,7 +225,7 @@ def delete_records(
             )
             for name, indexes in by_topic(places).items()
         ]
-        request = DeleteRecordsRequest(topics=topics, timeout_ms=wait_ms(admin))
+        request = DeleteRecordsRequest(topics=topics, timeout_ms=admin.wait_ms)
         answer = ask_to_wait(admin, leader, request)  # it waits for the followers
         found: dict[TopicPartition, int | KafkaError] = {}
         for topic in answer.topics:

@@ -19,13 +19,8 @@ _ANSWER_S = 5.0
 _NO_CONTROLLER = (Code.NOT_CONTROLLER, Code.REQUEST_TIMED_OUT)
 
 
-def wait_ms(admin: Admin) -> int:
-    """Return how long a node may wait for others before it answers."""
-    return int(admin.timeout_s * 1000)
-
-
 def ask_to_wait(admin: Admin, node: Connection, request: Message) -> Any:
-    """Return the response to a request for which the node may wait `wait_ms`."""
+    """Return the response to a request for which the node may wait `admin.wait_ms`."""
     return node.ask(request, timeout_s=admin.timeout_s + _ANSWER_S)
 
 
@@ -40,7 +35,7 @@ def repeat(
 
     most_s  GLANCE_S for a look at many things of which some may not answer
     """
-    until_s = time.monotonic() + min(admin.timeout_s, most_s)
+    until_s = time.monotonic() + min(admin.left_s, most_s)
     while True:
         answer = ask()
         if is_over(answer) or time.monotonic() >= until_s:

@@ -15,7 +15,7 @@ from firnline.client.operations.partitions import (
     error_of,
     topics_named,
 )
-from firnline.client.operations.patience import ask_controller, ask_to_wait, wait_ms
+from firnline.client.operations.patience import ask_controller, ask_to_wait
 from firnline.client.wire import refuse
 from firnline.protocol.messages.k43_elect_leaders import ElectionTopic, ElectLeadersRequest
 from firnline.protocol.messages.k45_alter_partition_reassignments import (
@@ -64,7 +64,7 @@ def list_moves(admin: Admin) -> list[Move]:
     """Return the reassignments under way, in order of the partitions."""
 
     def ask() -> list[Move]:
-        request = ListPartitionReassignmentsRequest(timeout_ms=wait_ms(admin))
+        request = ListPartitionReassignmentsRequest(timeout_ms=admin.wait_ms)
         answer = ask_to_wait(admin, admin.controller(), request)
         refuse(answer.error_code, answer.error_message, "reassignments")
         return sorted(
@@ -122,7 +122,7 @@ def reassign(
         )
         for name, indexes in by_topic(list(wanted)).items()
     ]
-    request = AlterPartitionReassignmentsRequest(timeout_ms=wait_ms(admin), topics=topics)
+    request = AlterPartitionReassignmentsRequest(timeout_ms=admin.wait_ms, topics=topics)
 
     def ask() -> dict[TopicPartition, KafkaError | None]:
         answer = ask_to_wait(admin, admin.controller(), request)
@@ -153,7 +153,7 @@ def elect(
             for name, indexes in by_topic(places).items()
         ]
     request = ElectLeadersRequest(
-        election_type=kind, topic_partitions=topics, timeout_ms=wait_ms(admin)
+        election_type=kind, topic_partitions=topics, timeout_ms=admin.wait_ms
     )
 
     def ask() -> dict[TopicPartition, KafkaError | None]:

@@ -1,31 +1,16 @@
-"""Deadlines, and signals that end a command in good order. WORLD."""
+"""Signals that end a command in good order, and calls that a signal or a deadline ends. WORLD."""
 
 import signal
 import threading
-import time
 from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Self, TypeVar
 
+from firnline.client.deadline import Deadline
+
 T = TypeVar("T")
 _SLICE_S = 0.05
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
-
-
-class Deadline:
-    """A point in time on the monotonic clock."""
-
-    def __init__(self, timeout_s: float) -> None:
-        self._at_s = time.monotonic() + timeout_s
-
-    @property
-    def left_s(self) -> float:
-        """Seconds until then, 0.0 afterwards."""
-        return max(0.0, self._at_s - time.monotonic())
-
-    @property
-    def is_over(self) -> bool:
-        return self.left_s == 0.0
 
 
 class Stopped(Exception):

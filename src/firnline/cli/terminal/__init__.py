@@ -1,0 +1,1 @@
+"""What all commands share: options, profiles, tables, names, completion, errors and exit codes. WORLD."""

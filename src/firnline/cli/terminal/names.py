@@ -1,0 +1,70 @@
+"""Names that people type: the nearest known one, and errors that name it. WORLD."""
+
+import re
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from firnline.base.errors import Code, FirnlineError, KafkaError
+
+if TYPE_CHECKING:
+    from firnline.client.admin import Admin
+
+_SHOWN = 5
+# What `client.wire.refuse` says of them: the kind of thing, and its name.
+_ABOUT = re.compile(r"(topic|group) ([^:]+)")
+_UNKNOWN = {
+    Code.UNKNOWN_TOPIC_OR_PARTITION: "topic",
+    Code.GROUP_ID_NOT_FOUND: "group",
+}
+
+
+class UnknownName(FirnlineError):
+    """The cluster has nothing of this name."""
+
+
+def did_you_mean(name: str, known: Iterable[str], *, remedy: str = "") -> str:
+    """Return a sentence that names the nearest of `known`, or all if they are few, or else the remedy."""
+    from firnline.config.parse import nearest
+
+    names = sorted(known)
+    near = nearest(name, names)
+    if near is not None:
+        return f"Did you mean {near!r}?"
+    if 0 < len(names) <= _SHOWN:
+        return f"There {'is' if len(names) == 1 else 'are'}: {', '.join(names)}."
+    return f"{remedy}." if names and remedy else "There are none." if not names else ""
+
+
+def unknown_name(kind: str, name: str, known: Iterable[str], *, remedy: str) -> UnknownName:
+    """Return the error for a name that the cluster does not know: no topic 'tpoic'. Did you mean 'topic'?"""
+    return UnknownName(f"no {kind} {name!r}. {did_you_mean(name, known, remedy=remedy)}")
+
+
+def explained(problem: KafkaError, admin: "Admin") -> FirnlineError:
+    """Return a better error for a topic or a group that the cluster does not have, else `problem`."""
+    kind = _UNKNOWN.get(problem.code)
+    about = _ABOUT.match(problem.why)
+    if kind is None or about is None or about[1] != kind:
+        return problem
+    try:
+        known = _KNOWN[kind](admin)
+    except FirnlineError:
+        return problem
+    if about[2] in known:
+        return problem  # it exists by now, or the error is about something else
+    return unknown_name(kind, about[2], known, remedy=f"`firnline {kind} list` shows all")
+
+
+def topics_of(admin: "Admin") -> list[str]:
+    """Return the names of all topics of a cluster, but internal ones."""
+    return [row.name for row in admin.topics() if not row.is_internal]
+
+
+def groups_of(admin: "Admin") -> list[str]:
+    """Return the names of all groups of a cluster."""
+    from firnline.client.groups import list_groups
+
+    return [row.group for row in list_groups(admin)]
+
+
+_KNOWN: dict[str, Callable[["Admin"], list[str]]] = {"topic": topics_of, "group": groups_of}

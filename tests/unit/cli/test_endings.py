@@ -1,0 +1,177 @@
+"""How a command ends: by Ctrl-C at any moment, without a reader, without room, by an error of any kind."""
+
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from firnline.base.errors import Code, KafkaError
+from firnline.cli.terminal.exits import DEBUG, EXIT_CODES, FAILED, INTERRUPTED, show_failure
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).parents[3]
+MOMENTS_MS = (0, 1, 5, 20, 50, 100, 200)
+
+
+def start(*arguments: str, code: str = "", **environment: str) -> subprocess.Popen[str]:
+    """Start a command, or another program that uses ours."""
+    program = ["-c", code] if code else ["-m", "firnline"]
+    return subprocess.Popen(
+        [sys.executable, *program, *arguments],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **environment},
+    )
+
+
+def interrupt(process: subprocess.Popen[str]) -> tuple[int, str]:
+    """Press Ctrl-C; return the exit code and what stderr says, but the empty line after `^C`."""
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    return process.returncode, said.strip()
+
+
+@pytest.mark.parametrize("after_ms", MOMENTS_MS)
+@pytest.mark.parametrize("command", ["topic", "dev"])
+def test_ctrl_c_at_any_moment_shows_no_traceback_of_ours(
+    command: str, after_ms: int, tmp_path: Path
+) -> None:
+    """Before the first line of ours Python itself may show one, or die of the signal."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        options = {
+            "topic": ("list", "-b", f"127.0.0.1:{silent.getsockname()[1]}"),
+            "dev": ("--port", "0"),
+        }
+        process = start(command, *options[command], TMPDIR=str(tmp_path))
+        time.sleep(after_ms / 1000)
+        code, said = interrupt(process)
+    assert "firnline/cli" not in said
+    assert "click" not in said
+    assert "Traceback" in said or (code, said) in ((INTERRUPTED, ""), (-signal.SIGINT, ""))
+    assert not list(tmp_path.glob("firnline-dev-*")), "its directory is removed"
+
+
+def test_ctrl_c_while_modules_are_imported_is_silent(tmp_path: Path) -> None:
+    """Goal: also then no traceback. Method: a module takes for ever, and takes no interrupt either."""
+    (tmp_path / "click.py").write_text(
+        "import time\ntry:\n    print('imports', flush=True)\n    time.sleep(60)\n"
+        "except BaseException:\n    time.sleep(60)\n"
+    )
+    path = os.pathsep.join([str(tmp_path), str(ROOT / "src")])
+    process = start("topic", "list", PYTHONPATH=path)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "imports\n"
+    assert interrupt(process) == (INTERRUPTED, "")
+
+
+def test_ctrl_c_while_a_broker_is_silent_is_silent_too() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        process = start("topic", "list", "-b", f"127.0.0.1:{silent.getsockname()[1]}")
+        assert select.select([silent], [], [], 60)[0]
+        assert interrupt(process) == (INTERRUPTED, "")
+
+
+COMMAND = """
+import sys, time, click
+from firnline.cli.terminal.exits import run
+@click.command()
+def command():
+    {body}
+run(command)
+"""
+
+
+def test_ctrl_c_where_python_ignores_exceptions_comes_again() -> None:
+    """As in a callback of an import: there it would print a traceback, and the command would go on."""
+    body = "type('It', (), {'__del__': lambda _: signal.raise_signal(2)})(); time.sleep(60)"
+    process = start(code="import signal\n" + COMMAND.format(body=body))
+    _, said = process.communicate(timeout=60)
+    assert (process.returncode, said.strip()) == (INTERRUPTED, "")
+
+
+def test_ctrl_c_while_python_ends_is_silent() -> None:
+    body = "import atexit; atexit.register(lambda: (print('ends', flush=True), time.sleep(60)))"
+    process = start(code=COMMAND.format(body=body))
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ends\n"
+    _, said = interrupt(process)
+    assert said == ""
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("raise OSError(28, 'No space left on device', '/data')", "/data: No space left on device"),
+        (
+            "{}['key']",
+            "this is a bug: KeyError: 'key'. Please report it with what FIRNLINE_DEBUG=1",
+        ),
+        ("raise RecursionError('deep')", "this is a bug: RecursionError: deep"),
+        ("sys.stdout.close(); print(1)", "this is a bug: ValueError"),
+    ],
+)
+def test_an_error_of_any_kind_is_one_line(body: str, said: str) -> None:
+    process = start(code=COMMAND.format(body=body))
+    _, lines = process.communicate(timeout=60)
+    assert process.returncode == FAILED
+    assert lines.startswith(f"firnline: {said}")
+    assert len(lines.splitlines()) == 1
+    shown = start(code=COMMAND.format(body=body), **{DEBUG: "1"}).communicate(timeout=60)[1]
+    assert "Traceback" in shown
+
+
+def test_what_is_not_written_at_the_end_is_an_error() -> None:
+    code = COMMAND.format(body="print('x')")
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-c", code], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60
+        )
+    said = "firnline: cannot write: No space left on device\n"
+    assert (done.returncode, done.stderr) == (FAILED, said)
+
+
+@pytest.mark.parametrize("code", Code)
+def test_an_error_of_kafka_of_any_kind_is_one_line(code: Code, capsys: Any) -> None:
+    assert show_failure(KafkaError(code, "topic t")) == FAILED
+    assert capsys.readouterr().err == f"firnline: {code.name}: topic t\n"
+
+
+def shell(line: str) -> subprocess.CompletedProcess[str]:
+    """Run a line of bash in which `$F` is the command."""
+    variables = {**os.environ, "F": f"{sys.executable} -m firnline"}
+    return subprocess.run(
+        ["bash", "-c", line], capture_output=True, text=True, timeout=60, env=variables
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "said"),
+    [
+        ("$F --help >/dev/full", 1, "firnline: cannot write: No space left on device\n"),
+        ("$F --help >&-", 0, ""),
+        ("$F --help <&-", 0, ""),
+        ("$F nothing 2>&-", 2, ""),
+        ("$F topic list -b x 2>&- | grep .", 1, ""),
+        ("$F topic list -b 127.0.0.1:1 2>/dev/full", 1, ""),
+        ("set -o pipefail; $F dev --help | true", 1, ""),
+    ],
+)  # fmt: skip
+def test_whoever_reads_may_have_gone(line: str, code: int, said: str) -> None:
+    done = shell(line)
+    assert (done.returncode, done.stderr) == (code, said)
+
+
+def test_exit_codes_are_those_of_the_page() -> None:
+    page = (ROOT / "docs" / "reference" / "cli.md").read_text()
+    assert all(f"| {code} | {meaning} |" in page for code, meaning in EXIT_CODES.items())
+    assert list(EXIT_CODES) == [0, 1, 2, 3, 130]

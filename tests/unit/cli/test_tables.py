@@ -1,0 +1,120 @@
+"""Tables: which columns a terminal gets, and that a pipe gets all of them."""
+
+import os
+import pty
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+
+import pytest
+
+from firnline.cli.show import rows
+from firnline.cli.terminal.table import that_fit, width_of
+from tests.unit.cli.tree import ALL, options_of
+
+ROW = {
+    "topic": "orders",
+    "partition": 0,
+    "leader_epoch": 1234567,
+    "state": "ok",
+    "remark": "a word " * 20,
+}
+
+
+def be_a_terminal(monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    monkeypatch.setenv("COLUMNS", str(columns))
+
+
+def printed(capsys: pytest.CaptureFixture[str]) -> tuple[list[str], str]:
+    said = capsys.readouterr()
+    return said.out.splitlines(), said.err
+
+
+def test_a_terminal_gets_the_columns_that_fit_and_the_names_of_the_others(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    be_a_terminal(monkeypatch, 80)
+    rows([ROW], "table", empty="")
+    lines, said = printed(capsys)
+    assert lines[-1].split() == ["orders", "0", "1234567", "ok"]
+    assert said == "1 more column with --wide: remark\n"
+    be_a_terminal(monkeypatch, 30)
+    rows([ROW], "table", empty="", less_important=["leader_epoch"])
+    lines, said = printed(capsys)
+    assert lines[-1].split() == ["orders", "0", "ok"]
+    assert said == "2 more columns with --wide: leader epoch, remark\n"
+
+
+def test_a_sentence_stands_below_its_row_and_within_the_width(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    be_a_terminal(monkeypatch, 80)
+    rows([ROW], "table", empty="", sentences=["remark"])
+    lines, said = printed(capsys)
+    assert " ".join(" ".join(lines).split()).endswith(
+        f"orders 0 1234567 ok {ROW['remark']}".strip()
+    )
+    assert max(map(len, lines)) <= 80
+    assert not said
+    path = "/" + "long-name/" * 20
+    rows([{"where": "x", "what": f"see {path}"}], "table", empty="", sentences=["what"])
+    assert f"    {path}" in printed(capsys)[0], "what people copy is not broken"
+
+
+def test_a_pipe_gets_everything_on_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    rows([ROW], "table", empty="", less_important=["leader_epoch"], sentences=["remark"])
+    (head, line), said = printed(capsys)
+    assert head.split() == ["topic", "partition", "leader", "epoch", "state", "remark"]
+    assert line.split() == ["orders", "0", "1234567", "ok", *["a", "word"] * 20]
+    assert "\x1b" not in head + line
+    assert not said
+
+
+def test_the_columns_that_say_what_a_row_is_about_are_never_left_out() -> None:
+    row = {"topic": "t" * 200, "partition": "0", "state": "ok"}
+    assert that_fit([row], list(row), (), 80) == ["topic", "partition"]
+    assert that_fit([row], list(row), (), 300) == list(row)
+
+
+def test_wide_characters_take_two_columns() -> None:
+    assert [width_of(text) for text in ("abc", "日本", "e\u0301")] == [3, 4, 1]
+
+
+def in_a_terminal(*words: str, columns: int = 80) -> list[str]:
+    """Run a command in a pseudo-terminal; return its lines."""
+    ours, theirs = pty.openpty()
+    environment = {**os.environ, "COLUMNS": str(columns)}
+    done = subprocess.Popen(
+        [sys.executable, "-m", "firnline", *words], stdout=theirs, stderr=theirs, env=environment
+    )
+    os.close(theirs)
+    data = b""
+    try:
+        while piece := os.read(ours, 4096):
+            data += piece
+    except OSError:  # a terminal that nobody writes to any more
+        pass
+    done.wait(30)
+    os.close(ours)
+    return data.decode().replace("\x1b[1m", "").replace("\x1b[0m", "").splitlines()
+
+
+@pytest.mark.slow
+def test_a_real_terminal_is_recognized(tmp_path: object) -> None:
+    words = ("tier", "check", str(tmp_path))
+    lines = in_a_terminal(*words)
+    assert max(map(len, lines)) <= 80
+    assert "remark" not in lines[0]
+    assert "remark" in in_a_terminal(*words, "--wide")[0]
+
+
+def test_every_table_can_be_wide() -> None:
+    shown = {path: options_of(each) for path, each in ALL.items()}
+    tables = [path for path, options in shown.items() if "table" in _choices(options)]
+    assert len(tables) > 12
+    assert [path for path in tables if "--wide" not in shown[path]] == []
+
+
+def _choices(options: Mapping[str, object]) -> Sequence[str]:
+    return list(getattr(getattr(options.get("--format"), "type", None), "choices", ()))
