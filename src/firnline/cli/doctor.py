@@ -176,6 +176,10 @@ def command(
     removed; 3 when something was found; and 1 when no broker answered. Replicas of compacted topics are
     compacted independently, and not compared. The Python that PYSPARK_PYTHON names is always checked.
     """
+    if clean and properties is None:
+        raise click.UsageError("--clean removes what --config finds: name the server.properties")
+    if overrides and tier is None:
+        raise click.UsageError("-X names settings of a store: name the store with --tier")
     report = _Report()
     for wrong in wrong_pythons():
         report.add("spark-python", wrong.variable, wrong.what, wrong.remedy)
@@ -184,10 +188,6 @@ def command(
             [name for name in VARIABLES if os.environ.get(name)]
         )
     starts: dict[tuple[str, int], Starts] = {}
-    if clean and properties is None:
-        raise click.UsageError("--clean removes what --config finds: name the server.properties")
-    if overrides and tier is None:
-        raise click.UsageError("-X names settings of a store: name the store with --tier")
     if bootstrap is None and tier is None and properties is None and not directories and not spark:
         bootstrap = profiles.find("bootstrap").value
     if bootstrap is not None:
@@ -204,6 +204,12 @@ def command(
         _look_at_directories(directories, topics, report)
     if properties is not None:
         _look_for_leftovers(properties, report, clean=clean)
+    _show(report, style)
+    if report.findings:
+        sys.exit(SOMETHING_IS_WRONG)
+
+
+def _show(report: _Report, style: str) -> None:
     if style == "json":
         looked = dict(sorted(report.looked.items()))
         as_json({"looked_at": looked, "findings": [each._asdict() for each in report.findings]})
@@ -216,8 +222,6 @@ def command(
             empty="nothing is wrong",
             sentences=("what", "remedy"),
         )
-    if report.findings:
-        sys.exit(SOMETHING_IS_WRONG)
 
 
 # ------------------------------------------------------------------------------------------- brokers

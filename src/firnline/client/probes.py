@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from firnline.base.errors import FirnlineError, KafkaError
 from firnline.client.connection import Connection, NoAnswer, Unreachable
+from firnline.client.deadline import Deadline
 from firnline.protocol.messages.k32003_cluster_status import ClusterStatusRequest
 
 K = TypeVar("K", bound=Hashable)
@@ -34,14 +35,14 @@ def ask_all(
 ) -> dict[K, T | FirnlineError]:
     """Ask each (key, host, port) on a connection of its own; return the answers, or the errors, by key.
 
-    timeout_s  how long a node may be silent
+    timeout_s  how long a node may take for all that it is asked
     """
     rows = list(nodes)
 
     def one(row: Node[K]) -> T | FirnlineError:
         _, host, port = row
         try:
-            with Connection(host, port, timeout_s=timeout_s) as node:
+            with Connection(host, port, deadline=Deadline(timeout_s)) as node:
                 return ask(node)
         except FirnlineError as problem:
             return problem

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from firnline.base.errors import FirnlineError
 from firnline.client.connection import Connection, Unreachable, parse_address
+from firnline.client.deadline import Deadline
 from firnline.client.probes import Node, Probe, ask_all, probe_brokers, why_not
 from firnline.client.quorum import QuorumInfo, state_of
 from firnline.client.wire import refuse
@@ -135,7 +136,7 @@ def _look(bootstrap: str, probe_s: float) -> _Seen:
         answering = [key for key, probe in first.items() if probe.why is None]
         known = {key: getattr(first[key].status, "metadata_offset", -1) for key in answering}
         addresses = sorted(answering, key=lambda key: -known[key]) or addresses[-1:]
-    with Connection(*addresses[0], timeout_s=probe_s) as node:
+    with Connection(*addresses[0], timeout_s=probe_s, deadline=Deadline(2 * probe_s)) as node:
         cluster = node.ask(DescribeClusterRequest(include_fenced_brokers=True))
         refuse(cluster.error_code, cluster.error_message, "the cluster")
         name = {"client_software_name": "firnline", "client_software_version": "1"}

@@ -295,7 +295,8 @@ def test_a_broker_that_does_not_answer_is_not_alive_and_what_it_leads_is_unknown
     ]
     text = run(world, "cluster", "status").stdout
     assert "no answer (last known alive)" in text
-    described = json_of(world, "topic", "describe", "t")["partitions"]
+    (topic,) = json_of(world, "topic", "describe", "t")
+    described = topic["partitions"]
     assert [part["state"] for part in described] == ["unknown (last known ok)", "ok"]
 
 
@@ -303,7 +304,7 @@ def test_without_an_active_controller_numbers_of_partitions_are_those_that_were_
     world: World,
 ) -> None:
     world.leader_id = -1
-    result = run(world, "cluster", "status", "--timeout", "0")
+    result = run(world, "cluster", "status", "--timeout", "0.01")
     assert result.exit_code == 3
     assert "without a leader   unknown (last known 0)" in result.stdout
     assert "active controller  nobody" in result.stdout
@@ -318,7 +319,7 @@ def test_controllers_are_asked_themselves_and_one_that_refuses_is_named(world: W
         assert found["quorum"]["leader_id"] == 1
         assert found["problems"] == ["controller 2 is silent (see `firnline quorum status`)"]
         world.leader_id = -1
-        lines = json_of(world, "cluster", "status", "--timeout", "0", code=3)["problems"]
+        lines = json_of(world, "cluster", "status", "--timeout", "0.01", code=3)["problems"]
     assert lines[1:] == [f"controller 2 does not answer: 127.0.0.1:{free}, Connection refused"]
 
 
@@ -354,8 +355,7 @@ def test_the_first_address_that_answers_is_asked(world: World) -> None:
     result = CliRunner().invoke(cli, ["cluster", "status", "--bootstrap-server", at])
     assert result.exit_code == 0, result.output
     result = CliRunner().invoke(cli, ["cluster", "status", "--bootstrap-server", f"{dead},{dead}"])
-    said = f"cannot reach a broker at {dead}: Connection refused"
-    assert str(result.exception) == f"none of 2 addresses answered: {said}"
+    assert f"{dead}: Connection refused" in str(result.exception)
 
 
 # ----------------------------------------------------------------------------------- describe

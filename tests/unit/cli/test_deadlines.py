@@ -1,6 +1,8 @@
 """One deadline for each command: whoever hangs, and however, it ends in time and says why."""
 
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -64,7 +66,7 @@ def test_every_command_that_asks_a_cluster_has_a_deadline() -> None:
     [(silent, 1), (dripping, 1), (unreachable, 2)],
     ids=lambda each: getattr(each, "__name__", None),
 )
-@pytest.mark.parametrize("path", ASKING)
+@pytest.mark.parametrize("path", sorted(ASKING.keys() - {"consume"}))
 def test_every_command_keeps_its_deadline(path: str, hang: Hang, addresses: int) -> None:
     """A new command that fails here: it connects by itself instead of by `connect`, or lacks its WORDS."""
     with hang() as address:
@@ -74,6 +76,18 @@ def test_every_command_keeps_its_deadline(path: str, hang: Hang, addresses: int)
     assert isinstance(result.exception, Unreachable)
     assert address in str(result.exception)
     assert took_s < TIMEOUT_S + SLOW_S
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("hang", [silent, dripping, unreachable])
+def test_consume_keeps_its_deadline(hang: Hang) -> None:
+    """It writes to its standard output itself, so it runs as a process."""
+    with hang() as address:
+        line = [sys.executable, "-m", "firnline", "consume", "t", "-b", address, "--timeout", "0.3"]
+        done = subprocess.run(line, capture_output=True, text=True, timeout=20, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert address in done.stderr
+    assert len(done.stderr.splitlines()) == 1
 
 
 def one_of(brokers: list[Any], *, leaders: list[int]) -> Callable[[Any], MetadataResponse]:

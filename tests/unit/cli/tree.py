@@ -8,9 +8,18 @@ from firnline.cli.main import cli
 
 # What a command needs to run at all, besides its arguments.
 WORDS = {
+    "broker unregister": ("--yes",),
+    "config alter": ("retention.ms=1", "--topic", "events"),
+    "config describe": ("--topic", "events"),
+    "group delete-offsets": ("--topic", "events"),
+    "group reset": ("--all-topics", "--to-latest"),
+    "partition cancel": ("--all",),
+    "partition elect": ("--all",),
+    "partition move": ("events", "--brokers", "1"),
     "quorum describe": ("--status",),
     "quorum snapshots take": ("--all",),
     "topic alter": ("--partitions", "2"),
+    "topic delete-records": ("events", "--to-latest", "--yes"),
 }
 
 
@@ -40,7 +49,8 @@ def options_of(command: click.Command) -> dict[str, click.Option]:
 def words_of(path: str, command: click.Command) -> list[str]:
     """Return the words of a command that runs: with a value for each argument that it needs."""
     needed = [each for each in command.params if isinstance(each, click.Argument) and each.required]
-    return [*path.split(), *WORDS.get(path, ()), *("events" for _ in needed)]
+    values = ("1" if isinstance(each.type, click.IntRange) else "events" for each in needed)
+    return [*path.split(), *WORDS.get(path, ()), *values]
 
 
 ALL = dict(commands())

@@ -26,6 +26,7 @@ from firnline.cli.client.stopping import DeadlineMissed, Stopped, StopSignals, i
 from firnline.cli.client.topics import Cluster, leaderless
 from firnline.cli.records.positions import OFFSETS, Span, partitions_of, span_of
 from firnline.cli.show import broker_server_option, deadline, pairs
+from firnline.cli.terminal.completion import complete_groups, complete_topics
 from firnline.client.deadline import Deadline
 
 _WAIT_S = 0.1
@@ -56,7 +57,7 @@ class Wish(NamedTuple):
 
 
 @click.command()
-@click.argument("topics", nargs=-1, required=True)
+@click.argument("topics", nargs=-1, required=True, shell_complete=complete_topics)
 @click.option(
     "--offset", "-o", "offsets", multiple=True, metavar="OFFSET",
     help=f"Where to begin: {OFFSETS}. TIME is ms, ISO 8601, or -1h. Default: beginning, with -g stored.",
@@ -72,7 +73,7 @@ class Wish(NamedTuple):
     help="Only these: 0,2 or 4-7.",
 )
 @click.option(
-    "--group", "-g", metavar="GROUP",
+    "--group", "-g", metavar="GROUP", shell_complete=complete_groups,
     help="Read as a member of a group, which resumes where it ended.",
 )  # fmt: skip
 @click.option(

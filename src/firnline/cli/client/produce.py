@@ -30,6 +30,7 @@ from firnline.cli.records.lines import Decoder, Lines, plain_line
 from firnline.cli.records.record import Headers
 from firnline.cli.records.times import time_ms
 from firnline.cli.show import broker_server_option, deadline, pairs
+from firnline.cli.terminal.completion import complete_topics
 from firnline.client.deadline import Deadline
 
 _LOOK_S = 2.0
@@ -58,7 +59,7 @@ class Wish(NamedTuple):
 
 
 @click.command()
-@click.argument("topic")
+@click.argument("topic", shell_complete=complete_topics)
 @click.argument("files", nargs=-1, type=click.Path(dir_okay=False, allow_dash=True))
 @click.option("--key", "-k", metavar="KEY", help="Key of each record that states none.")
 @click.option(

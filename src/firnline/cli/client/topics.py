@@ -8,6 +8,7 @@ from typing import Any
 from firnline.base.errors import FirnlineError
 from firnline.cli.client.librdkafka import Complaints, reason_of
 from firnline.cli.client.stopping import DeadlineMissed, StopSignals, in_time
+from firnline.client.connection import NoAnswer
 from firnline.client.deadline import Deadline
 from firnline.controller.topic_names import name_problem
 
@@ -59,7 +60,7 @@ class Cluster:
         if problem is not None and not self._has_timed_out(problem):
             raise FirnlineError(f"the cluster at {self._bootstrap} says: {reason_of(problem)}")
         why = f" ({self.complaints.last})" if self.complaints.last else ""
-        raise FirnlineError(
+        raise NoAnswer(
             f"{self._bootstrap} accepts connections, but did not answer as a broker within"
             f" {self.timeout_s:g} s{why}"
         )

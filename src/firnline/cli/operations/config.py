@@ -6,6 +6,7 @@ from typing import Any
 import click
 
 from firnline.cli.show import as_json, broker_options, connect, pairs, rows
+from firnline.cli.terminal.completion import complete_topics
 from firnline.client.admin import TOPIC_RESOURCE
 from firnline.client.operations.configs import (
     BROKER_RESOURCE,
@@ -32,7 +33,10 @@ _HIDDEN = "(sensitive)"
 def resource_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add --topic, --broker and --broker-defaults."""
     options = (
-        click.option("--topic", "topics", multiple=True, metavar="NAME", help="This topic."),
+        click.option(
+            "--topic", "topics", multiple=True, metavar="NAME", shell_complete=complete_topics,
+            help="This topic.",
+        ),
         click.option(
             "--broker", "brokers", multiple=True, type=click.IntRange(0), metavar="ID",
             help="This broker.",

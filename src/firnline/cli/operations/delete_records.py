@@ -11,6 +11,7 @@ from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import TopicPartition
 from firnline.cli.operations.words import agree, count_of, partitions_of, said_of, time_ms_of
 from firnline.cli.show import SOMETHING_IS_WRONG, as_json, broker_options, connect, rows
+from firnline.cli.terminal.completion import complete_topics
 from firnline.client.admin import EARLIEST, LATEST, Admin
 from firnline.client.operations.partitions import (
     HIGH_WATERMARK,
@@ -32,7 +33,7 @@ class _Row(NamedTuple):
 
 
 @click.command("delete-records")
-@click.argument("topics", nargs=-1, metavar="[TOPIC[:0,1]]...")
+@click.argument("topics", nargs=-1, metavar="[TOPIC[:0,1]]...", shell_complete=complete_topics)
 @click.option(
     "-p",
     "--partition",

@@ -18,6 +18,7 @@ from firnline.cli.operations.words import (
     time_ms_of,
 )
 from firnline.cli.show import SOMETHING_IS_WRONG, as_json, broker_options, connect, rows
+from firnline.cli.terminal.completion import complete_groups, complete_topics
 from firnline.client.admin import Admin
 from firnline.client.operations.group_offsets import (
     Committed,
@@ -32,8 +33,15 @@ from firnline.client.operations.partitions import OffsetAt, numbers_of, partitio
 
 
 @click.command()
-@click.argument("group")
-@click.option("--topic", "topics", multiple=True, metavar="T[:0,1]", help="These partitions.")
+@click.argument("group", shell_complete=complete_groups)
+@click.option(
+    "--topic",
+    "topics",
+    multiple=True,
+    metavar="T[:0,1]",
+    shell_complete=complete_topics,
+    help="These partitions.",
+)
 @click.option("--all-topics", is_flag=True, help="Everything that the group has committed.")
 @click.option("--to-earliest", is_flag=True, help="To the first record.")
 @click.option("--to-latest", is_flag=True, help="Behind the last record.")
@@ -238,9 +246,15 @@ def _read_csv(file: TextIO | None, group: str) -> dict[TopicPartition, int] | No
 
 
 @click.command("delete-offsets")
-@click.argument("group")
+@click.argument("group", shell_complete=complete_groups)
 @click.option(
-    "--topic", "topics", multiple=True, required=True, metavar="T[:0,1]", help="These partitions."
+    "--topic",
+    "topics",
+    multiple=True,
+    required=True,
+    metavar="T[:0,1]",
+    shell_complete=complete_topics,
+    help="These partitions.",
 )
 @broker_options
 def forget(group: str, topics: tuple[str, ...], bootstrap: str, style: str) -> None:

@@ -9,6 +9,7 @@ import click
 from firnline.base.ids import TopicPartition
 from firnline.cli.operations.words import partitions_of
 from firnline.cli.show import SOMETHING_IS_WRONG, as_json, broker_options, bytes_of, connect, rows
+from firnline.cli.terminal.completion import complete_topics
 from firnline.client.operations.brokers import Directory, ReplicaSize, directories
 from firnline.client.operations.partitions import partitions_named
 
@@ -17,7 +18,14 @@ from firnline.client.operations.partitions import partitions_named
 @click.option(
     "--broker", "brokers", multiple=True, type=click.IntRange(0), metavar="ID", help="This broker."
 )
-@click.option("--topic", "topics", multiple=True, metavar="T[:0,1]", help="These partitions.")
+@click.option(
+    "--topic",
+    "topics",
+    multiple=True,
+    metavar="T[:0,1]",
+    shell_complete=complete_topics,
+    help="These partitions.",
+)
 @click.option(
     "--by", type=click.Choice(["directory", "topic", "partition"]), default="directory",
     show_default=True, help="What has a row of its own.",

@@ -17,6 +17,7 @@ from firnline.base.ids import TopicPartition
 from firnline.cli.operations.progress import show_progress, wait_for_moves, wait_options
 from firnline.cli.operations.words import count_of, partitions_of, said_of
 from firnline.cli.show import SOMETHING_IS_WRONG, as_json, broker_options, bytes_of, connect, rows
+from firnline.cli.terminal.completion import complete_topics
 from firnline.client.admin import Admin
 from firnline.client.operations.balance import Assignment, balanced
 from firnline.client.operations.brokers import directories
@@ -29,7 +30,7 @@ _LOOK_S = 0.2
 
 
 @click.command()
-@click.argument("partitions", nargs=-1, metavar="[TOPIC[:0,1]]...")
+@click.argument("partitions", nargs=-1, metavar="[TOPIC[:0,1]]...", shell_complete=complete_topics)
 @click.option("--brokers", metavar="1,2,3", help="Spread the replicas evenly over these brokers.")
 @click.option(
     "--replication-factor", type=click.IntRange(1), help="With --brokers: as many replicas each."

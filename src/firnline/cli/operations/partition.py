@@ -12,6 +12,7 @@ from firnline.cli.operations.move import move
 from firnline.cli.operations.progress import show_progress, wait_for_moves, wait_options
 from firnline.cli.operations.words import agree, count_of, partitions_of, said_of
 from firnline.cli.show import SOMETHING_IS_WRONG, broker_options, connect, rows
+from firnline.cli.terminal.completion import complete_topics
 from firnline.client.operations.partitions import partitions_named
 from firnline.client.operations.reassignments import (
     PREFERRED,
@@ -49,7 +50,7 @@ def status(is_waiting: bool, within: str | None, bootstrap: str, style: str) -> 
 
 
 @command.command()
-@click.argument("partitions", nargs=-1, metavar="[TOPIC[:0,1]]...")
+@click.argument("partitions", nargs=-1, metavar="[TOPIC[:0,1]]...", shell_complete=complete_topics)
 @click.option("--all", "is_all", is_flag=True, help="Every move that is under way.")
 @broker_options
 def cancel(partitions: tuple[str, ...], is_all: bool, bootstrap: str, style: str) -> None:
@@ -71,7 +72,7 @@ def cancel(partitions: tuple[str, ...], is_all: bool, bootstrap: str, style: str
 
 
 @command.command("elect")
-@click.argument("partitions", nargs=-1, metavar="[TOPIC[:0,1]]...")
+@click.argument("partitions", nargs=-1, metavar="[TOPIC[:0,1]]...", shell_complete=complete_topics)
 @click.option("--all", "is_all", is_flag=True, help="Every partition that needs it.")
 @click.option(
     "--unclean",
