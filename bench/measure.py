@@ -7,6 +7,7 @@ import socket
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -58,10 +59,20 @@ def process(command: Sequence[str], **options: Any) -> Iterator[subprocess.Popen
 
 @contextmanager
 def broker(*options: str) -> Iterator[tuple[subprocess.Popen[str], int]]:
-    """Run `firnline dev` on a free port; yields the process and the port once it answers."""
+    """Run `firnline dev` on a free port; yields the process and the port once it answers.
+
+    Its data is in a temporary directory: with a tier `dev` would keep it.
+    """
     port = free_port()
     command = [sys.executable, "-m", "firnline", "dev", "--port", str(port), *options]
-    with process(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as child:
+    with (
+        tempfile.TemporaryDirectory(prefix="firnline-bench-") as data,
+        process(
+            [*command, "--dir", data] if "--dir" not in options else command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        ) as child,
+    ):
         assert child.stdout is not None
         line = child.stdout.readline()
         if "ready at" not in line:

@@ -55,7 +55,12 @@ from tests.peers.servers import options_of
 from tests.peers.topics import await_partitions, is_complete
 
 LATENCY_MS = 20
+# Only topics that ask for it are tiered, and only their closed segments: not what `dev` does by itself.
 QUICK = (
+    "-X",
+    "firnline.new.topics.remote.storage.enable=false",
+    "-X",
+    "firnline.remote.log.roll.idle.ms=0",
     "-X",
     "remote.log.manager.task.interval.ms=200",
     "-X",
