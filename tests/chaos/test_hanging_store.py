@@ -23,6 +23,7 @@ class Hanging:
         self.orders.mkdir()
         settings = {
             "remote.log.storage.manager.class.name": PLUGIN,
+            "remote.log.storage.manager.class.path": str(Path(__file__).parents[2]),
             "rsm.config.orders": str(self.orders),
         }
         options = [word for name, value in settings.items() for word in ("-X", f"{name}={value}")]

@@ -69,7 +69,7 @@ def test_the_status_of_a_cluster_is_reported_without_what_only_ours_report(
 
 def test_topics_are_described_with_what_any_broker_reports(cluster: Cluster) -> None:
     def is_committed() -> Any:
-        _, reported = ask(cluster, "topic", "describe", "t")
+        _, (reported,) = ask(cluster, "topic", "describe", "t")
         found = [part["high_watermark"] for part in reported["partitions"]]
         return reported if found == [RECORDS, 0] else None
 

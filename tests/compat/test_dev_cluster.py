@@ -151,7 +151,7 @@ def test_a_leader_is_killed_in_mid_produce_while_a_consumer_keeps_reading(
     ends = {number: ([1, 2, 3], len(values)) for number, values in writer.acked.items()}
 
     def is_complete() -> bool:
-        parts = json_of(cluster, "topic", "describe", "orders")["partitions"]
+        parts = json_of(cluster, "topic", "describe", "orders")[0]["partitions"]
         return {p["partition"]: (sorted(p["isr"]), p["high_watermark"]) for p in parts} == ends
 
     eventually("all is committed on all", is_complete, within_s=PATIENCE_S)
@@ -189,7 +189,7 @@ def test_ctrl_c_stops_every_node_in_order_and_the_next_start_has_it_all(tmp_path
 
         def is_kept() -> bool:
             # A new leader learns what is committed with the next Fetch of its followers.
-            (part,) = json_of(cluster, "topic", "describe", "kept")["partitions"]
+            (part,) = json_of(cluster, "topic", "describe", "kept")[0]["partitions"]
             return bool(part["high_watermark"] == part["log_end_offset"] == 10)
 
         eventually("all is committed again", is_kept, within_s=PATIENCE_S)
@@ -296,7 +296,7 @@ def test_the_words_of_the_readme(firnline_cluster: Cluster) -> None:
 
     def is_all_there() -> bool:
         # A new leader learns what is committed with the next Fetch of its followers.
-        parts = json_of(firnline_cluster, "topic", "describe", "payments")["partitions"]
+        parts = json_of(firnline_cluster, "topic", "describe", "payments")[0]["partitions"]
         return sum(part["high_watermark"] or 0 for part in parts) == 2_000
 
     eventually("both thousands are committed", is_all_there)

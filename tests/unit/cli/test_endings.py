@@ -31,6 +31,8 @@ def start(*arguments: str, code: str = "", **environment: str) -> subprocess.Pop
         stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, **environment},
+        # A shell starts what is to run in the background with Ctrl-C ignored, and so all that it starts.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
 
 

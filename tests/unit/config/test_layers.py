@@ -264,7 +264,7 @@ def test_describe_lists_all_of_kafkas_broker_keys() -> None:
     broker = load({**NODE, "log.retention.ms": "1", "rsm.config.secret": "s"})
     entries = {e.name: e for e in describe_broker(broker)}
     # 340 of Kafka's that are not internal, ours, KIP-630's, and the plug-in's.
-    assert len(entries) == 340 + 9 + 2 + 1
+    assert len(entries) == 340 + 12 + 2 + 1
     assert entries["log.retention.ms"].source == layers.STATIC_BROKER
     assert not entries["log.retention.ms"].is_read_only
     assert entries["node.id"].is_read_only

@@ -41,7 +41,7 @@ def test_an_error_in_the_block_has_the_log_as_a_note() -> None:
     with pytest.raises(ZeroDivisionError) as caught, Broker(settings=LOGGED):
         raise ZeroDivisionError
     (note,) = caught.value.__notes__
-    assert re.fullmatch(r"The last lines of .*\n.*num\.io\.threads.*", note)
+    assert re.fullmatch(r"The last lines of .*\n.*num\.io\.threads.*", note, re.DOTALL)
 
 
 def test_a_broker_that_dies_fails_the_block() -> None:

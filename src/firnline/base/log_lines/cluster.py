@@ -33,7 +33,7 @@ BROKER_REGISTERED = LogLine(
     _CONTROLLER,
     INFO,
     "broker registered",
-    (*_BROKER, "was_epoch", "incarnation", "listeners", "rack", "fenced", _AT),
+    (*_BROKER, "was_epoch", "incarnation", "listeners", "fenced", _AT),
     "A broker has started. `was_epoch`: of its start before.",
 )
 BROKER_FENCED = LogLine(

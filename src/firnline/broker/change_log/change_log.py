@@ -248,7 +248,6 @@ def _registered(before: BrokerImage | None, after: BrokerImage, facts: Mapping[s
         was_epoch=None if before is None else before.epoch,
         incarnation=uuid_text(after.incarnation_id),
         listeners=tuple(f"{e.listener}://{e.host}:{e.port}" for e in after.endpoints),
-        rack=after.rack,
         fenced=after.fenced,
     )
 
