@@ -21,7 +21,11 @@ OFFSETS, TIER_METADATA = "__consumer_offsets", "__remote_log_metadata"
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     base = tmp_path_factory.mktemp("settings")
-    options = ("-X", "log.retention.check.interval.ms=300")
+    settings = (
+        "log.retention.check.interval.ms=300",
+        "firnline.new.topics.remote.storage.enable=false",
+    )
+    options = [word for each in settings for word in ("-X", each)]
     with running(Broker(base / "data", tier=base / "tier", options=options)) as found:
         fill(found, "kept", "short")
         yield found

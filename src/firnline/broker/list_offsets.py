@@ -25,8 +25,10 @@ from firnline.replica.read import READ_COMMITTED, READ_LOG_END, unread
 if TYPE_CHECKING:
     from firnline.log.log import Log
 
-# A search by time takes some 30 us: it reads an index, a batch and the next one's header.
-_ASKS_PER_SLICE = 40
+# An end of a log takes some microseconds. A search takes some 30 us: it reads an index, a batch, and the next
+# header.
+_WORK_PER_SLICE, _SEARCH_WORK = 100, 3
+_SEARCHES_PER_SLICE = _WORK_PER_SLICE // _SEARCH_WORK
 # How long to wait for a disk if the request has no time-out. Clients give up then, too.
 _DISK_MS = 30_000
 # Searches of one request that wait for one log directory at a time.
@@ -130,10 +132,13 @@ class ListingOffsets:
         self._serial += 1
         pending = _Pending(isolation, version, answer, self._pages, ("list-offsets", self._serial))
         try:
-            for index, ask in enumerate(asks):
-                if index and index % _ASKS_PER_SLICE == 0:
+            work = 0
+            for ask in asks:
+                if work >= _WORK_PER_SLICE:
                     now_ms = yield effects
-                    effects = []
+                    effects, work = [], 0
+                is_search = ask.timestamp >= 0 or ask.timestamp == MAX_TIMESTAMP
+                work += _SEARCH_WORK if is_search else 1
                 steps = self._one(ask, isolation, version)
                 found = yield from _until_cold(steps)
                 effects += pending.add(ask, steps, found)
@@ -147,7 +152,7 @@ class ListingOffsets:
             timer = SetTimer(key=pending.timer, at_ms=at_ms, then=late)
             effects = [timer, *effects]
             for count, index in enumerate(list(pending.remote)):
-                if count and count % _ASKS_PER_SLICE == 0:
+                if count and count % _SEARCHES_PER_SLICE == 0:
                     now_ms = yield effects
                     effects = []
                     if not pending.remote:
@@ -175,7 +180,7 @@ class ListingOffsets:
         """Continue searches whose pages are in memory, and begin those next in the queues."""
         effects: Effects = []
         for count, index in enumerate(pending.take_ready()):
-            if count and count % _ASKS_PER_SLICE == 0:
+            if count and count % _SEARCHES_PER_SLICE == 0:
                 now_ms = yield effects
                 effects = []
             ask, steps = pending.cold[index]

@@ -107,7 +107,7 @@ def test_brokers_come_and_go() -> None:
     come = broker(4, 101, fenced=True, end_points=[endpoint], rack="r 1")
     assert cluster.add(come) == [
         "info broker registered broker=4 broker_epoch=101 incarnation=AAAAAAAAAAAAAAAAAAAAAA"
-        ' listeners=PLAINTEXT://kafka-4:9092 fenced=true metadata_offset=102'
+        " listeners=PLAINTEXT://kafka-4:9092 fenced=true metadata_offset=102"
     ]
     assert cluster.add(r.UnfenceBrokerRecord(id=4, epoch=101)) == [
         "info broker unfenced broker=4 broker_epoch=101 metadata_offset=103"

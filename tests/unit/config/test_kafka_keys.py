@@ -112,8 +112,8 @@ def test_no_key_claims_to_act_that_nobody_reads() -> None:
         for key in [*broker_keys().values(), *topic_keys().values()]
         if key.kind == "acts" and key.attribute not in read and key.name not in defaults
     ]
-    # By their names in dictionaries, in config/providers.py and config/layers.py; by the commands that start a
-    # node.
+    # By their names in dictionaries, in config/providers.py and config/layers.py; by the commands that start
+    # a node.
     assert idle == ["config.providers", "firnline.log.format", "internal.segment.bytes"]
 
 

@@ -189,7 +189,9 @@ def test_a_place_that_cannot_be_meant_is_wrong_usage(text: str) -> None:
 def test_topics_and_partitions_that_the_tier_does_not_have_are_named(tier: Path) -> None:
     assert "has nothing of t-9; it has partitions 0" in str(run(tier, 3, partition=9).exception)
     result = CliRunner().invoke(cli, ["tier", "explain", "other-0@1", "--tier", str(tier)])
-    assert f"{tier} has no topic other: it has those with remote.storage.enable=true" in str(result.exception)
+    assert f"{tier} has no topic other: it has those with remote.storage.enable=true" in str(
+        result.exception
+    )
     result = CliRunner().invoke(cli, ["tier", "explain", "other-0@1"])
     assert "name the store: firnline tier explain other-0@1 --tier URI" in str(result.exception)
 
