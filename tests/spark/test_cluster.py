@@ -33,8 +33,9 @@ from tests.peers.spark_cluster import (
 from tests.spark.tiered_topic import TOPIC, tiered_topic
 from tests.spark.written_tier import WrittenPartition, batches
 
-# Each job starts five JVMs and their Python workers: half a minute on two cores, minutes beside other tests.
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
+# Each job starts five JVMs and their Python workers: half a minute on two cores, and too slow for Spark's own
+# deadlines beside other tests.
+pytestmark = [pytest.mark.spark, pytest.mark.soak, pytest.mark.timeout(900)]
 SECRET = "OF_THE_STORE"  # a variable of all machines
 JOB = Path(__file__).with_name("cluster_job.py")
 
@@ -150,7 +151,6 @@ def test_a_wheel_brings_the_code_and_a_worker_that_is_killed_costs_no_row(
     assert [row[1] for row in second] == list(range(24_000))
 
 
-@pytest.mark.soak
 @pytest.mark.peer
 def test_executors_have_the_secret_of_a_store_from_their_own_environment(
     world: World, start_store: Callable[[str], Server]
@@ -192,7 +192,6 @@ def test_an_archive_brings_the_code(world: World) -> None:
     assert all(row[3].startswith(str(world.cluster.folder)) for row in found)
 
 
-@pytest.mark.soak
 def test_a_client_of_spark_connect_needs_nothing_of_ours(world: World) -> None:
     pytest.importorskip("grpc", reason="NOT RUN: grpcio is not installed: pyspark[connect]")
     options = {"tier.uri": str(world.tier), "subscribe": TOPIC}
