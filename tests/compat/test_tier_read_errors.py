@@ -82,6 +82,10 @@ def test_a_store_that_answers_with_an_error_is_a_storage_error(
     fault.key = f"{segment.stem}{LOG}"
     topic.proxy.add("fault", fault)
     answer = topic.ask(segment.base)
+    if (
+        answer.code == Code.NONE and not answer.offsets
+    ):  # a busy machine: the Fetch did not wait for so long
+        answer = topic.ask(segment.base)
     assert fault.met, "nothing was tried"
     expect(answer.code, Code.KAFKA_STORAGE_ERROR)
     topic.proxy.remove("fault")
