@@ -9,7 +9,6 @@ from firnline.base.errors import ProtocolError
 from firnline.base.limits import FIRST_REQUEST_MS, HALF_CLOSED_MS
 from firnline.base.log_lines.node import REQUEST_REFUSED
 from firnline.runtime.bounds.connections import Connections
-from firnline.runtime.logs.lines import LineLogger
 from firnline.runtime.net import Connection, Executor
 from firnline.runtime.poll import NOTHING, READABLE, PollLoop
 
@@ -44,7 +43,6 @@ class Server:
         self.listener = listener
         self.frame_bytes_max = frame_bytes_max
         self.bad_peers = self.slow_requests = self.accepted = 0
-        self._lines = LineLogger()
         self._idle_ms = idle_ms
         self._sock = sock
         self._connections: dict[int, Connection] = {}
@@ -86,12 +84,11 @@ class Server:
     def on_bad_peer(self, connection: Connection, problem: ProtocolError) -> None:
         """Close a connection whose bytes this node does not serve; log it, without a traceback."""
         self.bad_peers += 1
-        self._lines.log(REQUEST_REFUSED(host=connection.peer_host, reason=str(problem)))
+        self.runtime.log_line(REQUEST_REFUSED(host=connection.peer_host, reason=str(problem)))
         connection.close()
 
     def sweep(self, now_ms: int) -> None:
         """Close connections that are idle, sent no request in time, or were half-closed long ago."""
-        self._lines.sweep()
         self.loop.run_in_slices(self._sweeping(now_ms))
 
     def _sweeping(self, now_ms: int) -> Iterator[None]:

@@ -207,6 +207,10 @@ class Runtime:
         self._warned_at, self._unsaid = now, 0
         logging.getLogger("firnline.net").warning("%s%s", line, more)
 
+    def log_line(self, effect: Log) -> None:
+        """Log a line that is no effect of the node's logic."""
+        self._line_logger.log(effect)
+
     @property
     def flush_times(self) -> Times:
         """How long rounds of syncs took."""

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVarTuple
 from firnline.base.effects import Effects
 from firnline.base.errors import Bug, CannotGoOn, ProtocolError, RecordsTruncated, StorageError
 from firnline.base.limits import JOIN_BYTES_MAX, LARGE_REQUEST_BYTES, OPEN_REQUESTS_MAX
+from firnline.base.log_lines.line import Log
 from firnline.base.ports import Buffer
 from firnline.base.slices import FileSlice, held_bytes, joined, read_part
 from firnline.base.units import MIB
@@ -64,6 +65,8 @@ class Executor(Protocol):
     def fail(self, problem: BaseException) -> None: ...
 
     def warn_seldom(self, line: str) -> None: ...
+
+    def log_line(self, effect: Log) -> None: ...
 
 
 class Listener(Protocol):

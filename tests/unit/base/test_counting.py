@@ -3,7 +3,7 @@
 import pytest
 
 from firnline.base.counting.machine import HELD_UP_REPORTED_MS, MachineFacts
-from firnline.base.counting.requests import CopiedTimes, RequestTimes
+from firnline.base.counting.requests import CopiedTimes, RequestCounts, RequestTimes
 from firnline.base.counting.times import ENDS_MS, Times, quantile_ms
 from firnline.base.counting.traffic import TrafficByTopic
 from firnline.log.recovery import at_once
@@ -30,6 +30,15 @@ def test_quantiles_of_nothing_of_almost_nothing_and_of_hours() -> None:
     hours = Times()
     hours.add(10_000_000.0)
     assert quantile_ms(hours.counts, 0.5) == ENDS_MS[-1]
+
+
+def test_requests_that_nobody_sends_cost_no_buckets() -> None:
+    """A node knows hundreds of requests by version, each with six histograms."""
+    counts = RequestCounts()
+    assert counts.times.copy() == counts.follower_times.copy() == CopiedTimes()
+    counts.times.add(2.0, 1.0)
+    assert [len(each) for each in counts.times.copy()] == [len(ENDS_MS) + 1] * 3
+    assert counts.follower_times.copy() == CopiedTimes()
 
 
 def test_times_of_two_listeners_are_put_together() -> None:

@@ -16,22 +16,27 @@ ENDS_MS = tuple(accumulate(repeat(_RATIO, _BUCKETS - 1), mul, initial=_FIRST_MS)
 
 
 class Times:
-    """How often something took how long, since the start: a count for each bucket, and the sum in ms."""
+    """How often something took how long, since the start: a count for each bucket, and the sum in ms.
+
+    Before the first is counted there are no buckets: a node knows hundreds of requests, and sees few of them.
+    """
 
     __slots__ = ("counts", "sum_ms")
 
     def __init__(self) -> None:
-        self.counts = [0] * (_BUCKETS + 1)
+        self.counts: list[int] = []
         self.sum_ms = 0.0
 
     def add(self, took_ms: float) -> None:
         """Count something that took `took_ms`; less than nothing is nothing."""
+        if not self.counts:
+            self.counts = [0] * (_BUCKETS + 1)
         self.counts[bisect_left(ENDS_MS, took_ms)] += 1
         if took_ms > 0:
             self.sum_ms += took_ms
 
     def copy(self) -> tuple[int, ...]:
-        """Return the counts as they are now."""
+        """Return the counts as they are now; none if nothing was counted."""
         return tuple(self.counts)
 
 
