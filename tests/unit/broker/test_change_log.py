@@ -8,7 +8,7 @@ import pytest
 from firnline.base.effects import Effects, SetTimer
 from firnline.base.log_lines.line import LEVEL_NAMES, Log
 from firnline.broker.change_log.bundles import SINGLES_MAX
-from firnline.broker.change_log.change_log import ChangeLog
+from firnline.broker.change_log.change_log import AT_ONCE, ChangeLog
 from firnline.metadata import records as r
 from firnline.metadata.delta import Replay
 from firnline.metadata.image import EMPTY_IMAGE, ResourceType
@@ -306,6 +306,26 @@ def test_five_thousand_partitions_are_ten_lines_and_a_sum() -> None:
         " examples=orders-10,orders-11,orders-12,orders-13,orders-14 metadata_offset=152"
     ]
     assert len(cluster.add(change(0, isr=[1]), now_ms=timer.at_ms)) == 1, "the next second"
+
+
+def test_one_large_change_is_told_in_slices_and_in_order() -> None:
+    """Goal: no client waits for the log. Method: a batch changes 1,000 partitions, the next one one more."""
+    cluster = Cluster().up(partitions=1_000)
+    assert cluster.add(*[change(number, isr=[1, 2]) for number in range(1_000)]) == []
+    due = [each for each in cluster.effects if isinstance(each, SetTimer)]
+    assert cluster.add(change(7, isr=[1])) == [], "its turn comes after the others"
+    told: list[tuple[object, object]] = []
+    while due:
+        effects = due.pop(0).then(0)
+        of_slice = [each.known_fields() for each in effects if isinstance(each, Log)]
+        assert len(of_slice) <= AT_ONCE
+        told += [(each["partition"], each["isr"]) for each in of_slice]
+        background = [each for each in effects if isinstance(each, SetTimer) and each.at_ms == 0]
+        due += background
+    assert told == [*((number, (1, 2)) for number in range(1_000)), (7, (1,))]
+    assert len(cluster.add(change(8, isr=[1]), now_ms=60_000)) == 1, (
+        "small ones are told at once again"
+    )
 
 
 def test_a_broker_says_nothing_of_partitions_that_it_has_no_replica_of() -> None:

@@ -6,8 +6,9 @@ and all of them while it is the active controller. It begins once its own regist
 what came before is the past, which it reads again at each start.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
+from firnline.base.background import Background, SlicedTask
 from firnline.base.effects import Effects
 from firnline.base.ids import Uuid, uuid_text
 from firnline.base.log_lines import cluster as lines
@@ -31,6 +32,8 @@ _KINDS = {
     ResourceType.GROUP: "group",
 }
 HIDDEN = "[hidden]"
+# So many changes are told at once, in some 2 ms. A broker that is fenced changes all its partitions.
+AT_ONCE = 200
 
 
 def nobody_lags(topic: str, partition: int, broker_id: int, now_ms: int) -> str | None:
@@ -66,6 +69,8 @@ class ChangeLog:
         self._partitions = PartitionLines(node_id, self._bundles, lag_of, is_registered)
         self._is_registered = is_registered
         self._has_begun = False
+        self._background = Background("change log")
+        self._large_changes = 0  # that are being told
 
     def published(self, delta: ClusterDelta, now_ms: int) -> Effects:
         """Return the lines for a change that is committed."""
@@ -80,8 +85,6 @@ class ChangeLog:
         # At a start the controller fences the process before this one, which is no news.
         past = None if self._is_registered() else self._node_id
         effects = _brokers(delta, delta.brokers, past)
-        effects += self._topics(delta, now_ms)
-        effects += self._configs(delta, now_ms)
         for name in delta.features:
             effects.append(
                 lines.FEATURE_CHANGED(
@@ -91,11 +94,32 @@ class ChangeLog:
                     metadata_offset=delta.after.offset,
                 )
             )
+        found = self._lines(delta, now_ms, of_all=self._decides())
+        if self._large_changes or _size(delta) > AT_ONCE:
+            return effects + self._background.begin(self._in_slices(found), now_ms)
+        for each in found:
+            effects += each
         return effects
 
-    def _topics(self, delta: ClusterDelta, now_ms: int) -> Effects:
+    def _in_slices(self, found: Iterator[Effects]) -> SlicedTask:
+        """Tell a large change after the ones before it, so that lines stay in order."""
+        self._large_changes += 1
+        yield []
         effects: Effects = []
-        of_all, at = self._decides(), delta.after.offset
+        for count, each in enumerate(found, 1):
+            effects += each
+            if count % AT_ONCE == 0:
+                yield effects
+                effects = []
+        self._large_changes -= 1
+        return effects
+
+    def _lines(self, delta: ClusterDelta, now_ms: int, *, of_all: bool) -> Iterator[Effects]:
+        yield from self._topics(delta, now_ms, of_all=of_all)
+        yield from self._configs(delta, now_ms)
+
+    def _topics(self, delta: ClusterDelta, now_ms: int, *, of_all: bool) -> Iterator[Effects]:
+        at = delta.after.offset
         for gone in delta.deleted_topics:
             facts = {
                 "topic": gone.name,
@@ -103,7 +127,7 @@ class ChangeLog:
                 "partitions": len(gone.partitions),
                 "metadata_offset": at,
             }
-            effects += self._bundles.add(
+            yield self._bundles.add(
                 lines.TOPIC_DELETED,
                 facts,
                 total=lines.TOPICS_DELETED,
@@ -114,11 +138,11 @@ class ChangeLog:
             )
         for topic in delta.topics:
             if topic.before is None:
-                effects += self._created(delta, topic, now_ms)
+                yield self._created(delta, topic, now_ms)
                 continue
             was, count = len(topic.before.partitions), len(topic.after.partitions)
             if count != was:
-                effects.append(
+                yield [
                     lines.PARTITIONS_ADDED(
                         topic=topic.after.name,
                         topic_id=uuid_text(topic.after.topic_id),
@@ -126,9 +150,8 @@ class ChangeLog:
                         was=was,
                         metadata_offset=at,
                     )
-                )
-            effects += self._partitions.of_topic(delta, topic, now_ms, of_all=of_all)
-        return effects
+                ]
+            yield from self._partitions.of_topic(delta, topic, now_ms, of_all=of_all)
 
     def _created(self, delta: ClusterDelta, topic: TopicDelta, now_ms: int) -> Effects:
         image, name = topic.after, topic.after.name
@@ -152,8 +175,7 @@ class ChangeLog:
             now_ms=now_ms,
         )
 
-    def _configs(self, delta: ClusterDelta, now_ms: int) -> Effects:
-        effects: Effects = []
+    def _configs(self, delta: ClusterDelta, now_ms: int) -> Iterator[Effects]:
         deleted = {gone.name for gone in delta.deleted_topics}
         new = {topic.after.name for topic in delta.topics if topic.before is None}
         for resource in delta.configs:
@@ -168,7 +190,7 @@ class ChangeLog:
             )
             facts = {"resource": name, "changes": changes, "metadata_offset": delta.after.offset}
             if changes:
-                effects += self._bundles.add(
+                yield self._bundles.add(
                     lines.CONFIG_CHANGED,
                     facts,
                     total=lines.CONFIGS_CHANGED,
@@ -177,7 +199,12 @@ class ChangeLog:
                     metadata_offset=delta.after.offset,
                     now_ms=now_ms,
                 )
-        return effects
+
+
+def _size(delta: ClusterDelta) -> int:
+    """Return about how many lines a change may have."""
+    changed = sum(len(topic.partitions) if topic.before else 1 for topic in delta.topics)
+    return changed + len(delta.deleted_topics) + len(delta.configs)
 
 
 def _resource_text(resource: ConfigResource) -> str:

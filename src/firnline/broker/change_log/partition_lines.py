@@ -1,6 +1,6 @@
 """Lines about elections, ISR changes and reassignments. PURE."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import NamedTuple
 
@@ -67,11 +67,10 @@ class PartitionLines:
 
     def of_topic(
         self, delta: ClusterDelta, topic: TopicDelta, now_ms: int, *, of_all: bool
-    ) -> Effects:
-        """Return the lines of a changed topic: of all its partitions, or those with a replica here."""
-        effects: Effects = []
+    ) -> Iterator[Effects]:
+        """Yield the lines of each changed partition of a topic: of all, or of those with a replica here."""
         if topic.before is None:
-            return effects
+            return
         known = topic.before.partitions
         for number in topic.partitions:
             before, after = known.get(number), topic.after.partitions[number]
@@ -80,10 +79,7 @@ class PartitionLines:
             is_here = self._node_id in before.replicas or self._node_id in after.replicas
             if of_all or is_here:
                 change = _Change(delta, topic.after.name, number, before, after, now_ms)
-                effects += self._election(change)
-                effects += self._isr(change)
-                effects += self._reassignment(change)
-        return effects
+                yield self._election(change) + self._isr(change) + self._reassignment(change)
 
     def _add(
         self,
