@@ -6,13 +6,12 @@ They agree on their dependencies, and share a virtual environment of their own: 
 of ours. It is for the Python that made it. Needs pip and its index; without them `PeerMissing` says so.
 """
 
-import argparse
 import subprocess
 import sys
 from pathlib import Path
 
 from tests.peers.kafka import PeerMissing
-from tests.peers.servers import cached, run_or_missing
+from tests.peers.servers import cached, main, run_or_missing
 
 # All of one moment, with all that they depend on of that moment. `confluent-kafka` is that of quixstreams.
 PINNED = (
@@ -52,16 +51,5 @@ def _check(python: Path) -> None:
             raise PeerMissing(f"{name} does not run on Python {_OF}: {done.stderr[-1000:]}")
 
 
-def main() -> None:
-    """Run the one verb of the command line."""
-    parser = argparse.ArgumentParser(prog="python -m tests.peers.frameworks")
-    parser.add_argument("verb", choices=["fetch"])
-    parser.parse_args()
-    try:
-        print(fetch())
-    except PeerMissing as problem:
-        sys.exit(f"NOT RUN: {problem}")
-
-
 if __name__ == "__main__":
-    main()
+    main("frameworks", fetch)

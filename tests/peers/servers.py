@@ -205,16 +205,22 @@ def cached(name: str, make: Callable[[Path], Path]) -> Path:
     return target
 
 
-def main(name: str, fetch: Callable[[], object], start: Callable[[Path], Server]) -> None:
-    """Run one verb of the command line of `tests.peers.NAME`: fetch; start, until Ctrl-C or SIGTERM."""
+def main(
+    name: str, fetch: Callable[[], object], start: Callable[[Path], Server] | None = None
+) -> None:
+    """Run one verb of the command line of `tests.peers.NAME`: fetch; start, until Ctrl-C or SIGTERM.
+
+    `start` is None for what is no server.
+    """
     parser = argparse.ArgumentParser(prog=f"python -m tests.peers.{name}")
     verbs = parser.add_subparsers(dest="verb", required=True)
     verbs.add_parser("fetch")
-    verbs.add_parser("start").add_argument("directory", type=Path)
+    if start is not None:
+        verbs.add_parser("start").add_argument("directory", type=Path)
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        if options.verb == "fetch":
+        if options.verb == "fetch" or start is None:
             print(fetch())
             return
         with start(options.directory) as server:

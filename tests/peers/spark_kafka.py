@@ -6,13 +6,11 @@ From tests: `fetch()` returns the folder; `jars()` what Spark's setting `spark.j
 ship the connector. Needs Maven; without it `PeerMissing` says so.
 """
 
-import argparse
 import shutil
-import sys
 from pathlib import Path
 
 from tests.peers.kafka import PeerMissing
-from tests.peers.servers import cached, run_or_missing
+from tests.peers.servers import cached, main, run_or_missing
 
 # The newest release of the connector. It also runs on PySpark 4.3.
 VERSION = "4.2.0"
@@ -67,16 +65,5 @@ def _resolve(work: Path) -> Path:
     return work / "jars"
 
 
-def main() -> None:
-    """Run the one verb of the command line."""
-    parser = argparse.ArgumentParser(prog="python -m tests.peers.spark_kafka")
-    parser.add_argument("verb", choices=["fetch"])
-    parser.parse_args()
-    try:
-        print(fetch())
-    except PeerMissing as problem:
-        sys.exit(f"NOT RUN: {problem}")
-
-
 if __name__ == "__main__":
-    main()
+    main("spark_kafka", fetch)
