@@ -38,7 +38,8 @@ class TierKeys:
         "LONG",
         0,
         "Close the active segment of a tiered partition, and so copy it, when nothing was appended for this"
-        " time, or six times this time after it was begun. The interval of the checks is"
+        " time, or six times this time after it was begun. Both times grow by as much again for each 50"
+        " segments that the partition has in the tier. The interval of the checks is"
         " remote.log.manager.task.interval.ms. 0: only log.roll.ms and log.segment.bytes close it, as in"
         " Kafka, which looks at log.roll.ms only when something is appended.",
         valid="[0,...]",

@@ -56,6 +56,9 @@ QUOTA_CHECK_MS = 1000
 LOOK_AGAIN_MS = 10 * MINUTE_MS
 # A segment that grows without a pause is closed after so many times the pause that would close it.
 ROLL_AT_PAUSES = 6
+# The pause is as long again for each so many segments in the tier. Otherwise a topic that gets a record a
+# minute would have 43,200 segments after a month; so it has about 2,100.
+SEGMENTS_PER_PAUSE = 50
 
 Outcome = Steps[FirnlineError | None]
 Flushed = Callable[[dict[int, FirnlineError | None], int], Effects]
@@ -155,8 +158,10 @@ class Copier:
     def _close_idle(self, now_ms: int) -> StorageError | None:
         """Close the active segment if it does not grow, or is old, because only closed ones are copied."""
         log, pause_ms = self._hosted.log, self._services.settings.roll_idle_ms
-        if not pause_ms or not self._hosted.may_copy:
+        totals = self._services.metadata.totals(self._hosted.where)
+        if not pause_ms or not self._hosted.may_copy or isinstance(totals, KafkaError):
             return None
+        pause_ms *= 1 + totals.segments // SEGMENTS_PER_PAUSE
         closed, end, seen = log.closed_segments(), log.log_end_offset, self._growth
         base = closed[-1].end_offset + 1 if closed else log.local_log_start_offset
         if base == end:

@@ -1,7 +1,7 @@
 """firnline.remote.log.roll.idle.ms: an active segment is closed and copied although nothing is appended."""
 
 from firnline.base.errors import StorageError
-from firnline.tiered.copier import ROLL_AT_PAUSES
+from firnline.tiered.copier import ROLL_AT_PAUSES, SEGMENTS_PER_PAUSE
 from tests.unit.tiered.test_tiered_copy import catalog_spans
 from tests.worlds.tier import Cluster, Node, topic_config
 
@@ -37,6 +37,20 @@ def test_a_log_that_never_rests_is_copied_too() -> None:
         node.pass_time(1000)
     assert len(catalog_spans(cluster)) == 1
     assert len(node.log.closed_segments()) == 1
+
+
+def test_a_month_of_a_slow_topic_does_not_fill_the_tier_with_small_segments() -> None:
+    """A record at a time, each followed by a pause: every one of them had a segment of its own."""
+    cluster, node = leading()
+    for _ in range(SEGMENTS_PER_PAUSE):
+        node.produce(0, "a", roll=True)
+    node.pass_time(5000)
+    assert len(catalog_spans(cluster)) == SEGMENTS_PER_PAUSE
+    node.produce(0, "a", roll=False)
+    node.pass_time(IDLE_MS + 4000)
+    assert len(catalog_spans(cluster)) == SEGMENTS_PER_PAUSE, "it waits twice as long now"
+    node.pass_time(IDLE_MS)
+    assert len(catalog_spans(cluster)) == SEGMENTS_PER_PAUSE + 1
 
 
 def test_without_the_setting_it_stays_open_as_in_kafka() -> None:
