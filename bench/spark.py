@@ -5,6 +5,7 @@ batches in Apache Kafka, which Spark's own Kafka source reads; and Parquet files
 all is warm, and each figure is a median of rounds in turn. Bars: a full scan at 3.0x the connector for values
 of 100 bytes and at 2.0x for 1 KiB, and at 0.9x `read.parquet`; two columns at 2x all columns; `offset` alone,
 and a count, at 10x the connector. Without Java 17 and Maven the connector is left out: the output says so.
+`bare` is what Spark takes for the same rows of a Python source that reads nothing (`bench/spark_bare.py`).
 
     make bench QUESTION=spark       python -m bench.spark --values 100 --records 100000 for a first look
 """
@@ -24,6 +25,7 @@ import zstandard
 from pyspark.sql import DataFrame, SparkSession
 
 from bench.measure import report
+from bench.spark_bare import BareSource
 from firnline.base.errors import Code
 from firnline.base.ports import Buffer
 from firnline.base.units import KIB
@@ -142,11 +144,19 @@ class Reads:
 
     def __init__(self, spark: SparkSession, sources: Sources) -> None:
         self._spark, self._sources = spark, sources
+        spark.dataSource.register(BareSource)
+        self.rows = 0
 
-    def ours(self, schema: str | None = None, **options: str) -> DataFrame:
+    def ours(
+        self, schema: str | None = None, *, source: str = "firnline", **options: str
+    ) -> DataFrame:
         given = {"tier.uri": str(self._sources.tier), "subscribe": self._sources.topic} | options
-        reader = self._spark.read.format("firnline").options(**given)
+        reader = self._spark.read.format(source).options(**given)
         return (reader if schema is None else reader.schema(schema)).load()
+
+    def bare(self, schema: str | None = None, **options: str) -> DataFrame:
+        """As many rows as `ours`, which nobody reads."""
+        return self.ours(schema, source="bare", bareRows=str(self.rows), **options)
 
     def connector(self, *columns: str, **options: str) -> DataFrame:
         given = {
@@ -165,14 +175,19 @@ class Reads:
         full = self.ours().columns
         found: dict[str, Callable[[], object]] = {
             "all columns/ours": lambda: drain(self.ours()),
+            "all columns/bare": lambda: drain(self.bare()),
             "all columns/parquet": lambda: drain(self.parquet(*full)),
             "with headers/ours": lambda: drain(self.ours(includeHeaders="true")),
+            "with headers/bare": lambda: drain(self.bare(includeHeaders="true")),
             "with headers/parquet": lambda: drain(self.parquet()),
             "two columns/ours": lambda: drain(self.ours("offset long, timestamp timestamp")),
+            "two columns/bare": lambda: drain(self.bare("offset long, timestamp timestamp")),
             "two columns/parquet": lambda: drain(self.parquet(*NARROW)),
             "offset/ours": lambda: drain(self.ours("offset long")),
+            "offset/bare": lambda: drain(self.bare("offset long")),
             "offset/parquet": lambda: drain(self.parquet("offset")),
             "count/ours": lambda: self.ours("offset long").count(),
+            "count/bare": lambda: self.bare("offset long").count(),
         }
         if self._sources.kafka:
             found |= {
@@ -230,6 +245,7 @@ def prepare(
     reads = Reads(spark, Sources(shape.topic, tier, parquet, bootstrap))
     reads.ours(includeHeaders="true").write.option("compression", "zstd").parquet(str(parquet))
     reads.check()
+    reads.rows = rows
     print(f"{shape.topic}: {rows:,} records", flush=True)
     return reads, rows
 
@@ -259,13 +275,18 @@ def compare(
 
 def bars(job: str, shape: Shape) -> list[tuple[str, float]]:
     """Return the baselines of a job, each with its bar; 0: none."""
+    bare = ("bare", 0.0)
     if job == "all columns":
-        return [("connector", CONNECTOR_BARS[shape.value_bytes]), ("parquet", PARQUET_BAR)]
+        return [
+            ("connector", CONNECTOR_BARS[shape.value_bytes]),
+            ("parquet", PARQUET_BAR),
+            bare,
+        ]
     if job == "with headers":
-        return [("parquet", 0.0)]
+        return [("parquet", 0.0), bare]
     if job == "two columns":
-        return [("parquet", 0.0), ("all", NARROW_BAR)]
-    return [("connector", HEADER_BAR), ("parquet", 0.0)]
+        return [("parquet", 0.0), ("all", NARROW_BAR), bare]
+    return [("connector", HEADER_BAR), ("parquet", 0.0), bare]
 
 
 def main() -> None:
