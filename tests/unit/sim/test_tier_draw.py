@@ -27,9 +27,25 @@ def test_bits_flip_in_clusters_with_a_tier_but_not_in_those_that_were_drawn_befo
 
 def test_a_seed_without_bit_rot_is_as_it_was_drawn_before() -> None:
     for seed in range(40):
-        options = cluster_kind("tiered").draw(seed)
+        options = cluster_kind("tiered-by-size").draw(seed)
         if not {*ROT} & {*options.late_kinds}:
             assert options == cluster_kind("tiered-early").draw(seed)
+
+
+def roll_idle_ms(profile: str, seed: int) -> int:
+    shape = cluster_kind(profile).draw(seed).cluster
+    assert shape is not None
+    assert shape.tier is not None
+    return shape.tier.roll_idle_ms
+
+
+def test_segments_are_closed_after_a_time_in_some_clusters_with_a_tier() -> None:
+    some = [roll_idle_ms("tiered", seed) for seed in range(40)]
+    assert set(some) == {0, 500, 2_000}
+    for seed in range(40):
+        assert roll_idle_ms("tiered-by-size", seed) == 0
+        if not some[seed]:
+            assert cluster_kind("tiered").draw(seed) == cluster_kind("tiered-by-size").draw(seed)
 
 
 def test_an_object_stays_damaged_until_it_is_put_back_deleted_or_put_again() -> None:

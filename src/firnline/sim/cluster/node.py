@@ -88,6 +88,7 @@ def _tier_settings(tier: TierShape, brokers: int) -> dict[str, str | int | float
         "remote.log.storage.system.enable": "true",
         "remote.log.storage.manager.class.name": "simulated",
         "remote.log.manager.task.interval.ms": tier.task_interval_ms,
+        "firnline.remote.log.roll.idle.ms": tier.roll_idle_ms,
         "rlmm.config.remote.log.metadata.topic.num.partitions": tier.metadata_partitions,
         "rlmm.config.remote.log.metadata.topic.replication.factor": min(
             tier.metadata_replicas, brokers

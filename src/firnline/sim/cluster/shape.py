@@ -35,6 +35,7 @@ class TierShape(NamedTuple):
     local_retention_bytes: int
     metadata_replicas: int = 3  # at most
     delete_delay_ms: int = 0  # `file.delete.delay.ms`
+    roll_idle_ms: int = 0  # `firnline.remote.log.roll.idle.ms`
     restart_gap_ms: int = 6_000  # between two restarts of a reader from the start, on average
 
 

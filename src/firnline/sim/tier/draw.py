@@ -7,7 +7,8 @@ from firnline.sim.cluster.shape import ALWAYS, BAD_DIRECTORY, TierShape, TopicSh
 from firnline.sim.options import Options
 from firnline.sim.world import MS, Chance
 
-TIERED, TIERED_EARLY, TIERED_UNCLEAN = "tiered", "tiered-early", "tiered-unclean"
+TIERED, TIERED_BY_SIZE = "tiered", "tiered-by-size"
+TIERED_EARLY, TIERED_UNCLEAN = "tiered-early", "tiered-unclean"
 ROT = ("rot-log", "store-rot")
 STORE_KINDS = (
     *("store-slow", "store-errors", "store-hangs", "store-down", "store-damage"),
@@ -16,11 +17,17 @@ STORE_KINDS = (
 
 
 def with_tier(
-    seed: int, options: Options, *, is_unclean: bool = False, has_rot: bool = True
+    seed: int,
+    options: Options,
+    *,
+    is_unclean: bool = False,
+    has_rot: bool = True,
+    may_roll_idle: bool = False,
 ) -> Options:
     """Return the options of a cluster with a tier whose topics are tiered, most of them.
 
-    has_rot  bits flip in one of four seeds, if no unclean elections are allowed
+    has_rot        bits flip in one of four seeds, if no unclean elections are allowed
+    may_roll_idle  in one of three seeds segments are closed after a time, too, and not by size alone
     """
     chance, shape = Chance(seed, "tier"), options.cluster
     assert shape is not None
@@ -37,6 +44,9 @@ def with_tier(
             local_retention_bytes=chance.pick((1, 1, 8_000, 60_000)),
             # A stream of its own: drawn later than the rest, it must not change that.
             delete_delay_ms=Chance(seed, "tier delay").pick((0, 0, 0, 1_000, 4_000)),
+            roll_idle_ms=Chance(seed, "tier idle").pick((0, 0, 0, 0, 500, 2_000))
+            if may_roll_idle
+            else 0,
         ),
     )
     kinds = tuple(kind for kind in STORE_KINDS if chance.below(3)) or STORE_KINDS[:1]

@@ -10,7 +10,13 @@ from typing import Any
 from firnline.sim.cluster.profiles import replicated
 from firnline.sim.cluster.shape import ALWAYS, TopicShape
 from firnline.sim.options import Options
-from firnline.sim.tier.draw import TIERED, TIERED_EARLY, TIERED_UNCLEAN, with_tier
+from firnline.sim.tier.draw import (
+    TIERED,
+    TIERED_BY_SIZE,
+    TIERED_EARLY,
+    TIERED_UNCLEAN,
+    with_tier,
+)
 from firnline.sim.world import MS
 
 
@@ -100,7 +106,8 @@ def _rot(seed: int, options: Options) -> Options:
 
 
 PROFILES: dict[str, Callable[[int, Options], Options]] = {
-    TIERED: with_tier,
+    TIERED: partial(with_tier, may_roll_idle=True),
+    TIERED_BY_SIZE: with_tier,
     TIERED_EARLY: partial(with_tier, has_rot=False),
     TIERED_UNCLEAN: partial(with_tier, is_unclean=True),
     "tiered-t6": _t6,
