@@ -41,7 +41,7 @@ from firnline.protocol.messages.k45_alter_partition_reassignments import (
 )
 from firnline.protocol.messages.k57_update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from firnline.sim.cluster.client import Client, PartitionLeader
-from firnline.sim.cluster.shape import ALWAYS, IF_ASKED, UNCLEAN_KEY, TopicShape
+from firnline.sim.cluster.shape import ALWAYS, IF_ASKED, UNCLEAN_KEY, Shape, TopicShape
 from firnline.sim.options import Options
 from firnline.sim.world import Chance
 
@@ -258,27 +258,33 @@ class Admin(Client):
         return [self.ask(place.leader_id, request, self._on_response, channel="admin")]
 
     def _topic(self, topic: TopicShape) -> CreatableTopic:
-        configs: dict[str, int | str] = {
-            "min.insync.replicas": topic.min_isr,
-            _SEGMENT_BYTES: self.shape.segment_bytes,
-        }
-        if topic.unclean == ALWAYS:
-            configs[UNCLEAN_KEY] = "true"
-        if topic.is_compacted:
-            configs |= _COMPACTED
-        if topic.is_tiered and self.shape.tier is not None:
-            configs |= {
-                "remote.storage.enable": "true",
-                "local.retention.bytes": self.shape.tier.local_retention_bytes,
-                "retention.bytes": topic.retention_bytes,
-                # Clocks jump by days, and nothing may expire because of that.
-                "retention.ms": "-1",
-            }
+        configs = topic_configs(self.shape, topic)
         return CreatableTopic(
             name=topic.name,
             num_partitions=topic.partitions,
             replication_factor=topic.replication_factor,
             configs=[
-                CreatableTopicConfig(name=name, value=str(value)) for name, value in configs.items()
+                CreatableTopicConfig(name=name, value=value) for name, value in configs.items()
             ],
         )
+
+
+def topic_configs(shape: Shape, topic: TopicShape) -> dict[str, str]:
+    """Return the settings with which a topic is created."""
+    configs: dict[str, int | str] = {
+        "min.insync.replicas": topic.min_isr,
+        _SEGMENT_BYTES: shape.segment_bytes,
+    }
+    if topic.unclean == ALWAYS:
+        configs[UNCLEAN_KEY] = "true"
+    if topic.is_compacted:
+        configs |= _COMPACTED
+    if topic.is_tiered and shape.tier is not None:
+        configs |= {
+            "remote.storage.enable": "true",
+            "local.retention.bytes": shape.tier.local_retention_bytes,
+            "retention.bytes": topic.retention_bytes,
+            # Clocks jump by days, and nothing may expire because of that.
+            "retention.ms": "-1",
+        }
+    return {name: str(value) for name, value in configs.items()}

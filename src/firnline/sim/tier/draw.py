@@ -21,17 +21,19 @@ def with_tier(
     options: Options,
     *,
     is_unclean: bool = False,
-    has_rot: bool = True,
+    is_early: bool = False,
     may_roll_idle: bool = False,
 ) -> Options:
     """Return the options of a cluster with a tier whose topics are tiered, most of them.
 
-    has_rot        bits flip in one of four seeds, if no unclean elections are allowed
+    is_early       as before bits flipped, in one of four seeds, where no unclean elections are allowed;
+                   in one of twelve a topic is refused then, because it keeps more here than in all
     may_roll_idle  in one of three seeds segments are closed after a time, too, and not by size alone
     """
     chance, shape = Chance(seed, "tier"), options.cluster
     assert shape is not None
     topics = tuple(_tiered(topic, chance, is_unclean=is_unclean) for topic in shape.topics)
+    kept = [] if is_early else [each.retention_bytes for each in topics if each.retention_bytes > 0]
     shape = shape._replace(
         topics=topics,
         segment_bytes=chance.spread(2_048, 16_384),
@@ -41,7 +43,7 @@ def with_tier(
             metadata_partitions=chance.between(1, 3),
             task_interval_ms=chance.pick((500, 1_000, 2_000)),
             remover_interval_ms=chance.pick((2_000, 5_000)),
-            local_retention_bytes=chance.pick((1, 1, 8_000, 60_000)),
+            local_retention_bytes=min(chance.pick((1, 1, 8_000, 60_000)), *kept, 1 << 60),
             # A stream of its own: drawn later than the rest, it must not change that.
             delete_delay_ms=Chance(seed, "tier delay").pick((0, 0, 0, 1_000, 4_000)),
             roll_idle_ms=Chance(seed, "tier idle").pick((0, 0, 0, 0, 500, 2_000))
@@ -52,7 +54,7 @@ def with_tier(
     kinds = tuple(kind for kind in STORE_KINDS if chance.below(3)) or STORE_KINDS[:1]
     late = tuple(kind for kind in options.late_kinds if kind == BAD_DIRECTORY)
     # Bits flip in local files where `draw_cluster` says so, and then in objects, too.
-    if has_rot and not is_unclean and ROT[0] in options.late_kinds:
+    if not is_early and not is_unclean and ROT[0] in options.late_kinds:
         late += ROT
     fault_kinds = options.fault_kinds
     if is_unclean:

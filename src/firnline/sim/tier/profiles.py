@@ -108,7 +108,7 @@ def _rot(seed: int, options: Options) -> Options:
 PROFILES: dict[str, Callable[[int, Options], Options]] = {
     TIERED: partial(with_tier, may_roll_idle=True),
     TIERED_BY_SIZE: with_tier,
-    TIERED_EARLY: partial(with_tier, has_rot=False),
+    TIERED_EARLY: partial(with_tier, is_early=True),
     TIERED_UNCLEAN: partial(with_tier, is_unclean=True),
     "tiered-t6": _t6,
     "tiered-t8": _t8,
