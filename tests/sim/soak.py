@@ -2,7 +2,8 @@
 
     python -m tests.sim.soak [--form cluster|tiered] [--hours 100] [--minutes 60] [--first-seed 1] [--jobs 2]
 
-A line holds commit, form, seeds, hours, faults, records, and violations. A run goes on after the last seed
+A line holds commit, form, seeds, hours, faults, records, violations, and the `empty` seeds, in which nobody
+had a record acknowledged: they tested nothing, so their hours are left out. A run goes on after the last seed
 that the ledger has of this commit and form, so it may be stopped at any time. An hour counts when it had, on
 average, a fault in 10 simulated seconds and, of the quorum, 20 committed records a second, of whole clusters
 100 that were acknowledged; the totals are printed. The exit code is 1 when a violation was ever found.
@@ -103,15 +104,20 @@ def piece(at: str, seed: int, until_s: float, form: str = QUORUM.name) -> dict[s
         "faults": 0,
         kind.records: 0,
         **({"exempt": 0} if is_cluster else {}),
+        "empty": [],
         "violations": [],
     }
     for each in range(seed, seed + PIECE):
         outcome = run(each, form=kind.form)
         row["seeds"][1] = each
-        row["hours"] = round(row["hours"] + outcome.simulated_s / 3600, 6)
+        records = outcome.acknowledged if is_cluster else outcome.committed
+        if records:
+            row["hours"] = round(row["hours"] + outcome.simulated_s / 3600, 6)
+        else:
+            row["empty"].append(each)
         row["cpu_s"] = round(row["cpu_s"] + outcome.cpu_s, 3)
         row["faults"] += len(outcome.faults)
-        row[kind.records] += outcome.acknowledged if is_cluster else outcome.committed
+        row[kind.records] += records
         if is_cluster:
             row["exempt"] += outcome.exempt
         if outcome.violations:

@@ -81,6 +81,19 @@ def test_hours_of_full_clusters_are_a_form_of_their_own(
     assert soaking.totals([{**full, "acked": 359_999}], kind)[1].endswith("do not count")
 
 
+def test_hours_in_which_nothing_was_acknowledged_are_left_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One of twelve seeds with a tier was such a one, and its hours were counted."""
+    real = run(5, seconds=6, form=soaking.CLUSTER_HOURS.form)
+    outcomes = iter((real, real._replace(acknowledged=0)))
+    monkeypatch.setattr(soaking, "run", lambda seed, form: next(outcomes))
+    monkeypatch.setattr(soaking, "PIECE", 2)
+    row = soaking.piece("a", 5, time.monotonic() + 600, "cluster")
+    assert (row["seeds"], row["empty"]) == ([5, 6], [6])
+    assert row["hours"] == pytest.approx(real.simulated_s / 3600, abs=1e-5)
+
+
 def test_hours_without_enough_faults_or_records_do_not_count() -> None:
     row = {"hours": 1.0, "cpu_s": 360.0, "faults": 360, "committed": 72_000}
     assert soaking.totals([row])[1].endswith("the hours count")
