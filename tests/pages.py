@@ -29,10 +29,16 @@ def fenced(page: str, *kinds: str) -> list[str]:
 
 
 def in_code(page: str) -> list[str]:
-    """Return what is in code in the running text and in tables; a line that ends within it ends in a blank."""
+    """Return what is in code in the running text and in tables, each in one line."""
     text = _INDENTED.sub("", _FENCED.sub("", page))
     text = re.sub(r"\n(?=\S)(?![-|#*] |\d+\. )", " ", text)
     return [" ".join(span.split()) for span in _SPAN.findall(text)]
+
+
+def rows_of(page: str, head: str) -> list[list[str]]:
+    """Return the cells of the rows of the table whose first line begins with `head`."""
+    lines = page[page.index(f"\n{head}") + 1 :].partition("\n\n")[0].splitlines()
+    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines[2:]]
 
 
 def shell_of(page: str) -> str:
