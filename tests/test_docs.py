@@ -12,6 +12,7 @@ import pytest
 from firnline.cli.main import COMMANDS, cli
 from firnline.cli.terminal import reference
 from firnline.config.render import page
+from tests import pages
 from tests.kips import INDEX, rows_of
 from tests.kips import PAGES as KIP_PAGES
 from tests.mutants.rows import is_guarded
@@ -138,6 +139,31 @@ def test_every_command_in_the_readme_is_there() -> None:
         command = cli.get_command(None, noun)  # type: ignore[arg-type]
         verbs = getattr(command, "commands", None)
         assert verbs is None or verb in verbs, f"{noun} {verb}"
+
+
+# Pages with commands; docs/reference/cli.md is printed from them.
+TYPED = [*PAGES, *ROOT.glob("examples/*/README.md"), ROOT / "deploy" / "README.md"]
+TYPED.remove(ROOT / "docs" / "reference" / "cli.md")
+# What a reader puts in place of the words in capitals that are no text.
+PLACEHOLDERS = {r"\bN\b": "1", r"\bDIRECTORY\b|\bFILE\.\.\.": "."}
+FEWEST = {"OPERATIONS.md": 80, "CLIENT.md": 6, "SPARK.md": 5, "MIGRATION.md": 3}
+
+
+@pytest.mark.parametrize("path", TYPED, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_the_command_line_takes_every_command_of_a_page(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those in blocks as they stand there; the text may name one without all that it needs."""
+    monkeypatch.chdir(tmp_path)
+    Path("server.properties").touch()
+    text = path.read_text()
+    for placeholder, value in PLACEHOLDERS.items():
+        text = re.sub(placeholder, value, text)
+    found = [(words, pages.fault(words)) for words in pages.ours(pages.shell_of(text))]
+    for span in pages.in_code(text):
+        found += [(words, pages.fault(words, may_lack=True)) for words in pages.ours(span)]
+    assert [each for each in found if each[1]] == []
+    assert len(found) >= FEWEST.get(path.name, 0), "the walk lost commands"
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())

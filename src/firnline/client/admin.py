@@ -504,6 +504,7 @@ class Admin:
             return broker.ask(request, timeout_s=timeout_ms / 1000 + self.timeout_s)
 
         answers = at_once(ask, self.brokers())
+        (described,) = self.metadata([topic]).topics
         rows: list[dict[str, Any]] = []
         problems: list[KafkaError] = []
         for part in (part for a in answers for each in a.topics for part in each.partitions):
@@ -515,21 +516,21 @@ class Admin:
                 if part.partition < 0 or problem.code in _NOT_TO_FLUSH:
                     raise
                 problems.append(problem)
-            rows.append(
-                {
-                    "topic": topic,
-                    "partition": part.partition,
-                    "log_end_offset": part.log_end_offset,
-                    "highest_remote_offset": part.highest_remote_offset,
-                    "problem": part.error_message if part.error_code else None,
-                }
-            )
-        rows.sort(key=lambda row: int(row["partition"]))
+            why = part.error_message if part.error_code else None
+            ends = part.log_end_offset, part.highest_remote_offset
+            rows.append(_flushed(topic, part.partition, *ends, why))
         missing = set(partitions) - {row["partition"] for row in rows}
         if missing:
             about = f"{topic}-{min(missing)}"
             said = "there is no such partition, or no broker leads it"
             refuse(Code.UNKNOWN_TOPIC_OR_PARTITION, said, about)
+        # While the leader of a partition changes, no broker answers for it.
+        all_of_it = {part.partition_index for part in described.partitions}
+        for index in [] if partitions else sorted(all_of_it - {row["partition"] for row in rows}):
+            why = "no broker leads it now: flush it again when one does"
+            problems.append(KafkaError(Code.LEADER_NOT_AVAILABLE, f"{topic}-{index}: {why}"))
+            rows.append(_flushed(topic, index, -1, -1, why))
+        rows.sort(key=lambda row: int(row["partition"]))
         if problems:
             raise NotAllCopied(problems[0], rows)
         return rows
@@ -558,3 +559,15 @@ class Admin:
         if code in WITHOUT_CONTROLLER:
             raise NoController(f"{what}: {message or Code(code).name}")
         refuse(code, message, what)
+
+
+def _flushed(
+    topic: str, partition: int, log_end_offset: int, highest_remote_offset: int, problem: str | None
+) -> dict[str, Any]:
+    return {
+        "topic": topic,
+        "partition": partition,
+        "log_end_offset": log_end_offset,
+        "highest_remote_offset": highest_remote_offset,
+        "problem": problem,
+    }

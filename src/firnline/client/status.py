@@ -28,6 +28,9 @@ _SILENT_MS, _SILENT_AND_DEAF_MS = 10_000, 3_000
 # How long one node may be silent: a part of the time of all, between these.
 _PROBE_MIN_S, _PROBE_MAX_S, _PROBE_PART = 1.0, 3.0, 4
 _RETRY_S = 0.2
+# What tells more about a node, and about controllers.
+_PROCESS = "its log, and whether its process runs"
+_PROCESSES = "the log of each controller, and whether most of them run"
 # Brokers that are asked to forward a question: one may be about to die.
 _FORWARDERS = 3
 
@@ -313,7 +316,7 @@ def _line(what: str, see: str) -> str:
 def _of_quorum(found: ClusterState, deaf: Mapping[int, str]) -> list[str]:
     if found.quorum is None:
         what = "no controller is active: nothing can be changed, and what metadata says may be old"
-        lines = [_line(what, "`firnline quorum status`")]
+        lines = [_line(what, _PROCESSES)]
         return lines + [
             f"controller {node_id} does not answer: {why}" for node_id, why in sorted(deaf.items())
         ]
@@ -335,11 +338,12 @@ def _of_broker(broker: BrokerState, probe: Probe) -> list[str]:
     who = f"broker {broker.broker_id}"
     if broker.state == NO_ANSWER:
         what = f"{who} does not answer at {broker.address}: {probe.why}. Last known: {broker.last_known}"
-        return [
-            f"{what}, leader of {broker.leads} partitions (see its log, and whether its process runs)"
-        ]
+        return [_line(f"{what}, leader of {broker.leads} partitions", _PROCESS)]
     if broker.state != ALIVE:
-        return [_line(f"{who} is {broker.state}", "`firnline quorum status`")]
+        what = f"{who} is {broker.state}"
+        if probe.why is None:
+            return [_line(f"{what}, and answers at {broker.address}", "its log")]
+        return [_line(f"{what}, and does not answer at {broker.address}: {probe.why}", _PROCESS)]
     lines = []
     if broker.offline:
         what = f"{who} cannot serve {broker.offline} of its replicas: its log says why"

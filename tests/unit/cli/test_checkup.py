@@ -1,5 +1,6 @@
 """`firnline doctor` on a running cluster: each finding, its remedy, and what is no finding."""
 
+import time
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import pytest
 
 from firnline.base.errors import Code
+from firnline.cli.operations import checkup
 from firnline.cli.operations.checkup import check_cluster
 from firnline.cli.operations.checkup_groups import Trouble
 from firnline.client.admin import Admin
@@ -90,6 +92,24 @@ def test_what_is_refused_is_a_finding(cluster: FakeCluster) -> None:
     cluster.answer(46, lambda request: answer)
     found = only(cluster, "not-checked")
     assert (found.where, found.what) == ("moves", "CLUSTER_AUTHORIZATION_FAILED: reassignments: no")
+
+
+def test_a_lost_quorum_is_a_finding_and_not_waited_for(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a deadline of ten minutes the doctor asked for moves for ten minutes."""
+    monkeypatch.setattr(checkup, "_CONTROLLER_S", 0.3)
+    answer = ListPartitionReassignmentsResponse(
+        error_code=Code.REQUEST_TIMED_OUT, error_message=None
+    )
+    cluster.answer(46, lambda request: answer)
+    began_s = time.monotonic()
+    with Admin(cluster.bootstrap, timeout_s=5) as admin:
+        found = check_cluster(admin, [], 0, Counter())
+    assert time.monotonic() - began_s < 4
+    assert found[0].kind == "no-controller"
+    assert "firnline cluster status" in found[0].remedy
+    assert {each.timeout_ms for each in cluster.asked("ListPartitionReassignmentsRequest")} == {300}
 
 
 def test_a_partition_without_a_leader(cluster: FakeCluster) -> None:

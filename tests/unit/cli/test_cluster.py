@@ -197,7 +197,7 @@ def test_a_cluster_in_which_all_is_well_says_so(world: World) -> None:
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        ({"fenced": True}, "broker 2 is fenced (see `firnline quorum status`)"),
+        ({"fenced": True}, "broker 2 is fenced, and answers at ADDRESS (see its log)"),
         (
             {"parts": [(0, 1, [1, 2], [1])]},
             "broker 2 cannot serve 1 of its replicas: its log says why"
@@ -205,13 +205,13 @@ def test_a_cluster_in_which_all_is_well_says_so(world: World) -> None:
         ),
         (
             {"leaving": True},
-            "broker 2 is controlled-shutdown (see `firnline quorum status`)",
+            "broker 2 is controlled-shutdown, and answers at ADDRESS (see its log)",
         ),
         ({"silent_ms": 60_000}, "controller 2 is silent (see `firnline quorum status`)"),
         (
             {"leader_id": -1},
             "no controller is active: nothing can be changed, and what metadata says may be old"
-            " (see `firnline quorum status`)",
+            " (see the log of each controller, and whether most of them run)",
         ),
         (
             {"parts": [(0, -1, [1, 2], [2])]},
@@ -239,6 +239,7 @@ def test_what_is_wrong_is_named_and_scripts_see_it(
 ) -> None:
     for name, value in wrong.items():
         setattr(world, name, value)
+    said = said.replace("ADDRESS", world.other.address)
     result = run(world, "cluster", "status", "--timeout", "1")
     assert result.exit_code == 3
     assert said in result.stdout.splitlines()
@@ -255,6 +256,17 @@ def test_records_that_a_broker_could_not_read_are_shown_and_are_no_reason_to_wai
     assert found["unreadable"] == [{"broker": 1, "topic": "__consumer_offsets", "records": 2}]
     line = "broker 1 has skipped 2 records of __consumer_offsets that cannot be read: its log names them"
     assert run(world, "cluster", "status").stdout.endswith(f"all is well\n{line}\n")
+
+
+def test_a_fenced_broker_that_is_dead_is_told_from_one_that_lives(world: World) -> None:
+    world.fenced = True
+    (world.other.port,) = free_ports(1)
+    address = f"127.0.0.1:{world.other.port}"
+    (line,) = json_of(world, "cluster", "status", code=3)["problems"]
+    assert line == (
+        f"broker 2 is fenced, and does not answer at {address}: Connection refused"
+        " (see its log, and whether its process runs)"
+    )
 
 
 def test_brokers_that_do_not_answer_are_not_waited_for_one_after_the_other(world: World) -> None:
@@ -336,7 +348,7 @@ def test_brokers_that_never_came_are_missed_by_who_counts_them(world: World) -> 
     assert found["problems"] == ["2 of 3 brokers are alive"]
     world.fenced = True
     found = json_of(world, "cluster", "status", "--brokers", "2", code=3)
-    fenced = "broker 2 is fenced (see `firnline quorum status`)"
+    fenced = f"broker 2 is fenced, and answers at {world.other.address} (see its log)"
     assert found["problems"] == ["1 of 2 brokers are alive", fenced]
 
 

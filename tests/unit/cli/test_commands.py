@@ -597,6 +597,18 @@ def test_a_flush_of_a_partition_that_nobody_leads_is_an_error(broker: FakeBroker
     )
 
 
+def test_a_flush_while_nobody_leads_a_partition_does_not_pass_for_a_whole_one(
+    broker: FakeBroker,
+) -> None:
+    """Nobody had named the partition, and nobody answered for it: it was left out without a word."""
+    broker.answers[32002] = lambda _: TierFlushResponse(
+        topics=[TierFlushTopicResult(name="events")]
+    )
+    found = run(broker, "tier", "flush", "events")
+    assert found.exit_code == 3
+    assert "events-0: no broker leads it now: flush it again when one does" in found.output
+
+
 def test_a_flush_that_is_not_done_in_time_prints_what_is_copied_and_why_the_rest_is_not(
     broker: FakeBroker,
 ) -> None:

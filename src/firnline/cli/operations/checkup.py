@@ -17,11 +17,20 @@ from firnline.cli.show import bytes_of
 from firnline.client.admin import Admin
 from firnline.client.operations.brokers import Directory, directories
 from firnline.client.operations.configs import BROKER_RESOURCE, Resource, describe
+from firnline.client.operations.patience import NO_CONTROLLER
 from firnline.client.operations.reassignments import Move, list_moves, with_progress
 
 # As leader.imbalance.per.broker.percentage is by default.
 _IMBALANCE = 0.1
 _MIN_ISR = "min.insync.replicas"
+# An election takes a second or two. The doctor has ten minutes, and does not wait for one so long.
+_CONTROLLER_S = 5.0
+_NO_CONTROLLER = Trouble(
+    "no-controller",
+    "the cluster",
+    "no controller is active: no leader is elected, no topic is made, no ISR changes",
+    "start controllers until a majority of them runs; firnline cluster status names those that do not answer",
+)
 
 
 class Seen(NamedTuple):
@@ -58,10 +67,12 @@ def check_cluster(
         try:
             found += check()
         except KafkaError as problem:
-            if problem.code != Code.UNSUPPORTED_VERSION:
-                found.append(_not_checked(name, problem))
-            else:
+            if problem.code == Code.UNSUPPORTED_VERSION:
                 looked["checks that these brokers do not serve"] += 1
+            elif problem.code in NO_CONTROLLER:
+                found.insert(0, _NO_CONTROLLER)
+            else:
+                found.append(_not_checked(name, problem))
         except FirnlineError as problem:
             found.append(_not_checked(name, problem))
     return found
@@ -208,7 +219,8 @@ def _directory(each: Directory) -> Trouble:
 def _look_at_moves(
     admin: Admin, seen: Seen, watch_s: float, looked: Counter[str]
 ) -> Iterator[Trouble]:
-    first = {row.place: row for row in list_moves(admin) if row.topic in seen.topics}
+    moves = list_moves(admin, most_s=_CONTROLLER_S)
+    first = {row.place: row for row in moves if row.topic in seen.topics}
     looked["moves under way"] += len(first)
     for row in first.values():
         dead = [broker for broker in row.adding if broker not in seen.alive]
@@ -223,7 +235,8 @@ def _look_at_moves(
         return
     before = {row.place: row for row in with_progress(admin, list(first.values()))}
     time.sleep(watch_s)
-    for row in with_progress(admin, [row for row in list_moves(admin) if row.place in before]):
+    moves = list_moves(admin, most_s=_CONTROLLER_S)
+    for row in with_progress(admin, [row for row in moves if row.place in before]):
         if _stands_still(before[row.place], row):
             copied, size = bytes_of(row.copied_bytes), bytes_of(row.size_bytes)
             yield Trouble(

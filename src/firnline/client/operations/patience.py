@@ -16,12 +16,14 @@ _RETRY_S = 0.2
 # A node that waits for others as long as we allowed still needs a moment for its answer.
 _ANSWER_S = 5.0
 # A controller is not known yet, or did not answer the broker that forwards.
-_NO_CONTROLLER = (Code.NOT_CONTROLLER, Code.REQUEST_TIMED_OUT)
+NO_CONTROLLER = (Code.NOT_CONTROLLER, Code.REQUEST_TIMED_OUT)
 
 
-def ask_to_wait(admin: Admin, node: Connection, request: Message) -> Any:
-    """Return the response to a request for which the node may wait `admin.wait_ms`."""
-    return node.ask(request, timeout_s=admin.timeout_s + _ANSWER_S)
+def ask_to_wait(
+    admin: Admin, node: Connection, request: Message, *, most_s: float = math.inf
+) -> Any:
+    """Return the response to a request for which the node may wait `admin.wait_ms`, or `most_s`."""
+    return node.ask(request, timeout_s=min(admin.timeout_s, most_s) + _ANSWER_S)
 
 
 def repeat(
@@ -43,22 +45,22 @@ def repeat(
         time.sleep(_RETRY_S)
 
 
-def ask_controller(admin: Admin, ask: Callable[[], _T]) -> _T:
+def ask_controller(admin: Admin, ask: Callable[[], _T], *, most_s: float = math.inf) -> _T:
     """Retry while no controller is known, for as long as `admin` waits. Then KafkaError says so.
 
-    `ask` must be safe to repeat.
+    `ask` must be safe to repeat. most_s: as in `repeat`, for those who can go on without an answer.
     """
 
     def once() -> _T | KafkaError:
         try:
             return ask()
         except KafkaError as problem:
-            if problem.code not in _NO_CONTROLLER:
+            if problem.code not in NO_CONTROLLER:
                 raise
             return problem
 
-    answer = repeat(admin, once, lambda found: not isinstance(found, KafkaError))
+    answer = repeat(admin, once, lambda found: not isinstance(found, KafkaError), most_s=most_s)
     if isinstance(answer, KafkaError):
-        why = "no controller is active, so nothing can be changed: see firnline quorum status"
+        why = "no controller is active, so nothing can be changed: see firnline cluster status"
         raise KafkaError(answer.code, why)
     return answer

@@ -3,6 +3,7 @@
 Source: KIP-455 (reassignments), KIP-460 (elections).
 """
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
@@ -60,12 +61,13 @@ def replicas_of(
     return {place: found[place] for place in sorted(places)}
 
 
-def list_moves(admin: Admin) -> list[Move]:
-    """Return the reassignments under way, in order of the partitions."""
+def list_moves(admin: Admin, *, most_s: float = math.inf) -> list[Move]:
+    """Return the reassignments under way, in order of the partitions. most_s: how long to wait for that."""
 
     def ask() -> list[Move]:
-        request = ListPartitionReassignmentsRequest(timeout_ms=admin.wait_ms)
-        answer = ask_to_wait(admin, admin.controller(), request)
+        wait_ms = int(min(admin.wait_ms, most_s * 1000))
+        request = ListPartitionReassignmentsRequest(timeout_ms=wait_ms)
+        answer = ask_to_wait(admin, admin.controller(), request, most_s=most_s)
         refuse(answer.error_code, answer.error_message, "reassignments")
         return sorted(
             Move(
@@ -79,7 +81,7 @@ def list_moves(admin: Admin) -> list[Move]:
             for part in topic.partitions
         )
 
-    return ask_controller(admin, ask)
+    return ask_controller(admin, ask, most_s=most_s)
 
 
 def with_progress(admin: Admin, moves: Sequence[Move]) -> list[Move]:
