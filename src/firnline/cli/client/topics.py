@@ -6,7 +6,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from firnline.base.errors import FirnlineError
-from firnline.cli.client.librdkafka import Complaints, reason_of
+from firnline.cli.client.librdkafka import Complaints, plain, reason_of
 from firnline.cli.client.stopping import DeadlineMissed, StopSignals, in_time
 from firnline.client.connection import NoAnswer
 from firnline.client.deadline import Deadline
@@ -15,6 +15,8 @@ from firnline.controller.topic_names import name_problem
 # For so long a broker that makes topics by itself may still say that there is none.
 _CREATION_S = 2.0
 _PAUSE_S = 0.1
+# Times that ListOffsets takes for the ends of a log.
+EARLIEST, LATEST = -2, -1
 
 
 class Cluster:
@@ -130,6 +132,23 @@ class Cluster:
             raise FirnlineError(unknown_topic(topic, self.topics()))
         raise FirnlineError(f"topic {topic}: {reason_of(self.library.KafkaException(problem))}")
 
+    def offsets(
+        self, keys: Sequence[tuple[str, int]], timestamp_ms: int
+    ) -> dict[tuple[str, int], int]:
+        """Return the first offset of each partition that is at least so late; -1 if there is none.
+
+        timestamp_ms  or EARLIEST, or LATEST
+        """
+        kind = self.library.TopicPartition
+        asked = [kind(topic, number, timestamp_ms) for topic, number in keys]
+        found = self.ask(lambda left_s: self.client.offsets_for_times(asked, timeout=left_s))
+        for each in found:
+            if each.error is not None:
+                raise FirnlineError(
+                    f"{shown(each.topic, each.partition)}: {plain(each.error.str())}"
+                )
+        return {(each.topic, each.partition): each.offset for each in found}
+
     def create_if_brokers_do(self, topic: str, note: Callable[[str], None]) -> None:
         """Have a topic made that is not there, if that is what brokers do (auto.create.topics.enable).
 
@@ -167,6 +186,11 @@ class Cluster:
             return in_time(lambda: ask(left_s), Deadline(left_s), self.stop)
         except (self.library.KafkaException, DeadlineMissed, TimeoutError, KeyError):
             return None  # forbidden, or not a setting of this broker
+
+
+def shown(topic: str, partition: int) -> str:
+    """Return a partition as kcat prints it: topic [0]."""
+    return f"{topic} [{partition}]"
 
 
 def check_partitions(topic: str, found: Any, wanted: Collection[int]) -> None:
