@@ -27,6 +27,7 @@ from firnline.cli.show import (
     format_option,
     profile_option,
     rows,
+    set_option,
     timeout_option,
 )
 from firnline.cli.terminal import profiles
@@ -121,11 +122,9 @@ _REMEDIES = {
 @timeout_option(_TIMEOUT_S)
 @click.option(
     "--tier", metavar="URI",
-    help="Check this tier: a directory, or a store; its settings come from -X, --config or the environment.",
+    help="Check this tier: a directory or a store, with settings from --set, --config or the environment.",
 )  # fmt: skip
-@click.option(
-    "-X", "overrides", multiple=True, metavar="KEY=VALUE", help="Set rsm.config.store.* for --tier."
-)
+@set_option("Set rsm.config.store.* for --tier.")
 @click.option(
     "--data-dir", "directories", multiple=True,
     type=click.Path(exists=True, file_okay=False, path_type=Path),

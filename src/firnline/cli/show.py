@@ -22,7 +22,9 @@ from firnline.cli.terminal.options import (
     format_option,
     is_wide,
     profile_option,
+    set_option,
     timeout_option,
+    unset_option,
 )
 from firnline.cli.terminal.table import lines_of, that_fit
 
@@ -41,8 +43,10 @@ __all__ = [
     "pairs",
     "profile_option",
     "rows",
+    "set_option",
     "size_of",
     "timeout_option",
+    "unset_option",
 ]
 
 

@@ -238,11 +238,18 @@ def test_topic_alter_sets_drops_and_adds(broker: FakeBroker) -> None:
         responses=[AlterConfigsResourceResponse()]
     )
     broker.answers[37] = lambda _: CreatePartitionsResponse(results=[CreatePartitionsTopicResult()])
-    result = run(broker, "topic", "alter", "t", "--set", "a=1", "--unset", "b", "--partitions", "4")
+    broker.answers[32] = configs
+    words = ("topic", "alter", "events", "--set", "a=1")
+    wrong = run(broker, *words, "--unset", "retenton.ms")
+    assert "topic events has no setting retenton.ms: did you mean retention.ms?" in str(
+        wrong.exception
+    )
+    assert not [each for each in broker.asked if each.key == 44], "nothing was altered"
+    result = run(broker, *words, "--unset", "retention.ms", "--partitions", "4")
     assert result.exit_code == 0, result.output
     alter, grow = [each for each in broker.asked if each.key in (44, 37)]
     rows = [(c.name, c.config_operation, c.value) for c in alter.resources[0].configs]
-    assert rows == [("a", 0, "1"), ("b", 1, None)]
+    assert rows == [("a", 0, "1"), ("retention.ms", 1, None)]
     assert (grow.topics[0].count, grow.topics[0].assignments) == (4, None)
 
 

@@ -27,7 +27,7 @@ from firnline.cli.client.reading import Partitions, Reading
 from firnline.cli.client.stopping import DeadlineMissed, Stopped, StopSignals, in_time
 from firnline.cli.client.topics import Cluster, leaderless
 from firnline.cli.records.positions import OFFSETS, Span, partitions_of, span_of
-from firnline.cli.show import broker_server_option, deadline, pairs
+from firnline.cli.show import broker_server_option, deadline, pairs, set_option
 from firnline.cli.terminal.completion import complete_groups, complete_topics
 from firnline.client.deadline import Deadline
 
@@ -107,9 +107,7 @@ class Wish(NamedTuple):
     STRICT_OPTION, "strict", is_flag=True,
     help="Fail at records that were deleted before they were read. Default: say which, and go on.",
 )  # fmt: skip
-@click.option(
-    "-X", "overrides", multiple=True, metavar="KEY=VALUE", help="Set a key of librdkafka."
-)
+@set_option("Set a key of librdkafka.")
 @click.option("--quiet", "-q", is_flag=True, help="Say nothing on stderr but errors.")
 @broker_server_option
 def command(topics: tuple[str, ...], bootstrap: str, quiet: bool, **choices: Any) -> None:

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from firnline.base.errors import FirnlineError
 from firnline.cli.client.gaps import Gap, refusal
 from firnline.cli.client.librdkafka import plain
-from firnline.cli.client.topics import EARLIEST, LATEST, Cluster, nearest, shown
+from firnline.cli.client.topics import EARLIEST, LATEST, Cluster, nearest_topic, shown
 from firnline.cli.records.positions import BEGINNING, Span, Start
 from firnline.client.deadline import Deadline
 
@@ -53,7 +53,7 @@ def names_of(topics: Sequence[str], cluster: Cluster) -> list[str]:
         known = cluster.topics()
         matching = [name for name in sorted(known) if pattern.match(name) and name[:2] != "__"]
         if not matching:
-            near = nearest(topic.strip("^$.*"), known)
+            near = nearest_topic(topic.strip("^$.*"), known)
             raise FirnlineError(
                 f"no topic matches {topic}" + (f"; there is {near}" if near else "")
             )
@@ -153,7 +153,7 @@ class Partitions:
                 )
             if start.value < earliest[key]:
                 gaps.append(Gap(shown(*key), start.value, earliest[key]))
-        self._tell(gaps)
+        self._report(gaps)
         return {key: max(start.value, begin) for key, begin in earliest.items()}
 
     def take(self, messages: Sequence[Any]) -> list[Any]:
@@ -192,14 +192,14 @@ class Partitions:
                 f"{shown(*key)} ends at offset {end}, and this command was at {at}: the topic was"
                 " made anew, or records were lost"
             )
-        self._tell([Gap(shown(*key), at, begin)])
+        self._report([Gap(shown(*key), at, begin)])
         self._next[key] = begin
         # A partition whose fetches have stopped cannot be sought in: it is assigned anew.
         anew = [self._cluster.library.TopicPartition(*key, begin)]
         self._cluster.client.incremental_unassign(anew)
         self._cluster.client.incremental_assign(anew)
 
-    def _tell(self, gaps: Sequence[Gap]) -> None:
+    def _report(self, gaps: Sequence[Gap]) -> None:
         if gaps and self._strict:
             raise FirnlineError(refusal(gaps))
         for gap in gaps:
