@@ -155,10 +155,12 @@ def nearest(name: str, known: Iterable[str], *, alike: float = ALIKE) -> str | N
     best, best_ratio = None, alike
     matcher = SequenceMatcher(b=typed)
     for each in sorted(known):
+        if is_slip(name, each):
+            return each
         matcher.set_seq1(each.casefold())
         if matcher.real_quick_ratio() < best_ratio or matcher.quick_ratio() < best_ratio:
             continue
-        ratio = 1.0 if is_slip(name, each) else matcher.ratio()
+        ratio = matcher.ratio()
         if ratio > best_ratio or (best is None and ratio == best_ratio):
             best, best_ratio = each, ratio
     return best

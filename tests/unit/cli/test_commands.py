@@ -418,6 +418,30 @@ def test_tier_status_says_why_records_are_not_in_the_tier(broker: FakeBroker) ->
         "events-0: 40 records are not in the tier, because a segment is copied once"
     )
     assert "`firnline tier flush events`" in line
+    settings = {"segment.ms": "604800000", "segment.bytes": "1073741824"}
+    settings["firnline.remote.log.roll.idle.ms"] = "0"
+    broker.answers[32] = lambda _: DescribeConfigsResponse(
+        results=[
+            DescribeConfigsResult(
+                configs=[
+                    DescribeConfigsResourceResult(name=key, value=value, config_source=5)
+                    for key, value in settings.items()
+                ]
+            )
+        ]
+    )
+    [_, line] = shown(unrolled)
+    assert line == (
+        "events-0: 40 records are not in the tier, because a segment is copied once it is closed: that"
+        " happens with the next record once it is 7 d old (segment.ms) or holds 1.1 GB (segment.bytes)."
+        " `firnline tier flush events` closes and copies it now"
+    )
+    settings["firnline.remote.log.roll.idle.ms"] = "10000"
+    [_, line] = shown(unrolled)
+    assert (
+        "closed: that happens 10 s after the last record, and 60 s after its first at the latest"
+        " (firnline.remote.log.roll.idle.ms). `firnline tier flush"
+    ) in line
     [_, line] = shown(TierStatusPartition(log_end_offset=1, state="off"))
     assert line.endswith(
         "1 record is not in the tier, and none is copied, because"

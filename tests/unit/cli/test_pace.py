@@ -26,6 +26,7 @@ class Slow(Moving):
     most = 0
     is_called_off = False
     batches: list[int]
+    left: dict[int, int]
 
     def listed(self, request: Any) -> Any:
         self.left = {n: looks - 1 for n, looks in self.left.items()}

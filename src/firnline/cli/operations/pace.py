@@ -7,6 +7,7 @@ from producers and consumers. Here no more than some partitions are copied at on
 import math
 import sys
 import time
+from contextlib import suppress
 from typing import NamedTuple
 
 import click
@@ -20,6 +21,7 @@ from firnline.client.operations.balance import Assignment
 from firnline.client.operations.reassignments import Move, list_moves, reassign, with_progress
 
 _INTERRUPTED = 130
+_LEAVE_S = 2.0
 
 
 class UnderWay(NamedTuple):
@@ -112,6 +114,12 @@ class Pace:
             outcomes = reassign(admin, {place: self._wanted[place] for place in batch})
             self.outcomes |= outcomes
             self._waiting = self._waiting[len(batch) :]
+            # Until a look says otherwise.
+            self._moving += [
+                Move(place.topic, place.partition, self._wanted[place], (), ())
+                for place, outcome in outcomes.items()
+                if outcome is None
+            ]
             self._look(admin)
 
     def _look(self, admin: Admin) -> None:
@@ -121,6 +129,9 @@ class Pace:
         self._moving = with_progress(admin, found)
 
     def _leave(self) -> None:
+        """Say what was done. A request may have been on its way: the cluster knows what became of it."""
+        with suppress(FirnlineError), Admin(self._bootstrap, timeout_s=_LEAVE_S) as admin:
+            self._look(admin)
         here = count_of(len(self.finished), "partition")
         click.echo(
             f"\ninterrupted: {here} moved, {len(self._moving)} still"

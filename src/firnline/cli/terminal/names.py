@@ -25,7 +25,12 @@ class UnknownName(FirnlineError):
 
 
 def did_you_mean(
-    name: str, known: Iterable[str], *, remedy: str = "", none: str = "There are none"
+    name: str,
+    known: Iterable[str],
+    *,
+    remedy: str = "",
+    none: str = "There are none",
+    most: int = _SHOWN,
 ) -> str:
     """Return a sentence that names the nearest of `known`, or all if they are few, or else the remedy.
 
@@ -46,6 +51,8 @@ def did_you_mean(
 
 def explained_usage(problem: click.ClickException) -> click.ClickException:
     """Return a better error for an unknown command or option: it names the nearest, or where it belongs."""
+    from firnline.config.parse import nearest
+
     context = getattr(problem, "ctx", None)
     if context is None:
         return problem
@@ -57,19 +64,18 @@ def explained_usage(problem: click.ClickException) -> click.ClickException:
         return click.UsageError(f"No such command {command!r}. {hint}", context)
     if not isinstance(problem, click.NoSuchOption):
         return problem
-    hint = did_you_mean(
-        problem.option_name,
-        _options_of(context),
-        remedy=f"`{context.command_path} --help` shows all",
-    )
-    if isinstance(group, click.Group) and problem.option_name not in ("--version", "--help"):
-        hint = f"Options stand behind the command: {context.command_path} COMMAND {problem.option_name}"
+    remedy = f"`{context.command_path} --help` shows all"
+    if isinstance(group, click.Group) and not group.invoke_without_command:
+        remedy = f"Options stand behind the command: {context.command_path} COMMAND {problem.option_name}"
+    near = nearest(problem.option_name.lstrip("-"), _options_of(context))
+    hint = f"{remedy}." if near is None else f"Did you mean '--{near}'?"
     return click.UsageError(f"No such option {problem.option_name!r}. {hint}", context)
 
 
 def _options_of(context: click.Context) -> list[str]:
+    """Return the long options of a command without their dashes, which all names have in common."""
     return [
-        name
+        name.lstrip("-")
         for each in context.command.get_params(context)
         if isinstance(each, click.Option) and not each.hidden
         for name in (*each.opts, *each.secondary_opts)

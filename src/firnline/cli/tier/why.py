@@ -28,7 +28,7 @@ class Closing(NamedTuple):
                 " (firnline.remote.log.roll.idle.ms)"
             )
         return (
-            f"by the next record after it is {duration_of(self.segment_ms)} old (segment.ms) or holds"
+            f"with the next record once it is {duration_of(self.segment_ms)} old (segment.ms) or holds"
             f" {bytes_of(self.segment_bytes)} (segment.bytes)"
         )
 
