@@ -25,6 +25,7 @@ from firnline.cli.show import (
     as_json,
     connect,
     format_option,
+    paragraph,
     profile_option,
     rows,
     set_option,
@@ -214,7 +215,7 @@ def _show(report: _Report, style: str) -> None:
         as_json({"looked_at": looked, "findings": [each._asdict() for each in report.findings]})
     else:
         said = ", ".join(f"{n} {what}" for what, n in sorted(report.looked.items())) or "nothing"
-        click.echo(f"looked at: {said}", err=True)
+        paragraph(f"looked at: {said}", err=True)
         rows(
             [each._asdict() for each in report.findings],
             style,

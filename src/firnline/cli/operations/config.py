@@ -98,7 +98,7 @@ def describe_(
         as_json([_for_programs(resource, each) for resource, each in found])
         return
     shown = [_for_people(resource, each, is_all=is_all) for resource, each in found]
-    rows(shown, style, empty="nothing is set")
+    rows(shown, style, empty="nothing is set", essential=("value",))
 
 
 @command.command("alter")

@@ -15,6 +15,7 @@ from firnline.cli.show import (
     connect,
     duration_of,
     format_option,
+    paragraph,
     rows,
     size_of,
     timeout_option,
@@ -75,7 +76,7 @@ def status(topic: str | None, bootstrap: str, style: str) -> None:
         if problems:
             click.echo()
         for line in problems:
-            click.echo(line)
+            paragraph(line)
     if any(row["problem"] for row in found) or any(
         b.problem or b.circuits or b.unanswered for b in brokers
     ):
