@@ -54,9 +54,8 @@ class Member:
         self._strict = strict
         self._is_cooperative = is_cooperative
         self._note = note
-        self._next: dict[
-            Key, int
-        ] = {}  # of what is assigned: an offset, or a place of librdkafka's
+        # Where what is assigned goes on: an offset, or a place of librdkafka's.
+        self._next: dict[Key, int] = {}
         self._open: set[Key] = set()
         self._was_assigned = False
         self._deadline = cluster.deadline

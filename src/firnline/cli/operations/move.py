@@ -111,14 +111,14 @@ def move(
         raise click.UsageError("name the partitions, or give --file, which names its own")
     _check(
         execute=execute, export=export, is_waiting=is_waiting or at_once is not None,
-        sizes=(replication_factor, brokers), rollback=rollback,
+        sizes=(replication_factor, brokers),
     )  # fmt: skip
     with connect(bootstrap) as admin:
         where = _Where(brokers, replication_factor, replicas, file)
         names = partitions_of(partitions, "PARTITIONS")
         current, wanted, changed = _wanted(admin, names, where, goes_on=at_once is not None)
-        if rollback is not None:
-            rollback.write_text(_written({place: current[place] for place in changed}) + "\n")
+        if rollback is not None and changed:
+            _store(rollback, _written({place: current[place] for place in changed}) + "\n")
         if export:
             click.echo(_written(wanted))
             return
@@ -198,9 +198,8 @@ def _check(
     export: bool,
     is_waiting: bool,
     sizes: tuple[int | None, str | None],
-    rollback: Path | None,
 ) -> None:
-    """Refuse options that do not go together, and a file that would be lost."""
+    """Refuse options that do not go together."""
     replication_factor, brokers = sizes
     if replication_factor and not brokers:
         raise click.UsageError("--replication-factor goes with --brokers")
@@ -208,11 +207,6 @@ def _check(
         raise click.UsageError("--wait goes with --execute, and so does --at-a-time")
     if execute and export:
         raise click.UsageError("--export only prints the plan: leave out --execute")
-    if rollback is not None and rollback.exists():
-        raise click.UsageError(
-            f"{rollback} is there already: name another file for --rollback, or leave it out to go on with"
-            " the move that this file leads back from"
-        )
 
 
 def _ids(text: str, option: str) -> tuple[int, ...]:
@@ -332,6 +326,16 @@ def _are_there(bootstrap: str, changed: Assignment) -> bool:
 
 
 # ---------------------------------------------------------------------------------------------- files
+
+
+def _store(rollback: Path, plan: str) -> None:
+    """Write the way back. Raises UsageError where the file leads back to something else: it would be lost."""
+    if rollback.exists() and rollback.read_text() != plan:
+        raise click.UsageError(
+            f"{rollback} is there already, and leads elsewhere: name another file for --rollback, or leave it"
+            " out to go on with a move that has begun"
+        )
+    rollback.write_text(plan)
 
 
 def _written(wanted: Assignment) -> str:
