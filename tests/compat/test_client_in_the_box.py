@@ -238,44 +238,6 @@ def test_from_where_to_where(broker: Broker) -> None:
     assert "times [0] ends at offset 4; there is no offset 5" in done.said
 
 
-def test_what_was_deleted_is_not_passed_over_in_silence(broker: Broker) -> None:
-    make(broker, "short", 1)
-    run(broker, "produce", "short", data=b"a\nb\nc\n")
-    delete_records(broker, "short", 2)
-    done = run(broker, "consume", "short", "-e", "-o", "1")
-    assert done.lines == ["c"]
-    assert "short [0] begins at offset 2, not 1" in done.said
-
-
-def test_a_reader_that_falls_behind_retention_says_what_it_missed(broker: Broker) -> None:
-    """Its stdout is full while the records that come next are deleted; then it goes on."""
-    make(broker, "behind", 1)
-    lines = [b"%d %s\n" % (number, b"x" * 1_000) for number in range(20_000)]
-    run(broker, "produce", "behind", data=b"".join(lines))
-    small = ("-X", "queued.max.messages.kbytes=1000", "-X", "fetch.message.max.bytes=100000")
-    reader = begin(broker.bootstrap, "consume", "behind", "-e", *small)
-    assert reader.stdout is not None
-    assert os.read(reader.stdout.fileno(), 1) == b"0"
-    delete_records(broker, "behind", 19_990)
-    done = ended(reader)
-    assert done.code == 0
-    found = re.fullmatch(
-        r"firnline: offsets (\d+) to 19989 of behind \[0\] were deleted before they were read\n",
-        done.said,
-    )
-    assert found is not None, done.said
-    assert b"0" + done.out == b"".join(lines[: int(found[1])] + lines[19_990:])
-
-
-def delete_records(broker: Broker, topic: str, offset: int) -> None:
-    from confluent_kafka import TopicPartition
-    from confluent_kafka.admin import AdminClient
-
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    for future in admin.delete_records([TopicPartition(topic, 0, offset)]).values():
-        future.result(PATIENCE_S)
-
-
 def test_it_follows_until_it_has_enough(broker: Broker, topic: str) -> None:
     reader = begin(broker.bootstrap, "consume", topic, "-n", "3")
     run(broker, "produce", topic, data=b"one\ntwo\n")

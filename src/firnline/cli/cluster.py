@@ -13,6 +13,7 @@ from firnline.cli.show import (
     deadline,
     facts,
     format_option,
+    paragraph,
     rows,
     timeout_option,
 )
@@ -105,7 +106,7 @@ def _show(found: ClusterState) -> None:
         rows(shown, "table", empty="no controllers")
     click.echo()
     for line in found.problems or ["all is well"]:
-        click.echo(line)
+        paragraph(line)
     for broker_id, topic, records in found.unreadable:
         what = f"{records} record{'s' if records > 1 else ''} of {topic} that cannot be read"
         click.echo(f"broker {broker_id} has skipped {what}: its log names them")

@@ -14,17 +14,21 @@ from firnline.cli.dev_data import DevData, choose, homes, refuse_foreign, refuse
 from firnline.cli.server import (
     LEVEL_OPTION_HELP,
     checked_levels,
+    log_format_option,
     log_to_stderr,
     say_what_has_no_meaning,
     with_absolute_paths,
     without_secrets,
 )
+from firnline.cli.terminal.options import set_option
 from firnline.config.broker import BrokerConfig, broker_keys
 from firnline.config.layers import OWN
 from firnline.config.load import read_overrides
 from firnline.config.parse import text_of
+from firnline.runtime.logs.formats import TEXT
 from firnline.server.config_sources import load_settings
 
+LOG_FORMAT = "firnline.log.format"
 NODE = {
     "process.roles": "broker,controller",
     "node.id": "1",
@@ -116,11 +120,12 @@ With --nodes 3 also, and as many replicas for the tier's topic:
     "--tier", metavar="URI",
     help="Remote tier: a directory, or the URI of a store such as s3://bucket/prefix.",
 )  # fmt: skip
-@click.option("-X", "overrides", multiple=True, metavar="KEY=VALUE", help="Set a broker's key.")
+@set_option("Set a broker's key.")
 @click.option(
     "--log-level", callback=checked_levels, metavar="LEVEL",
     help=f"{LEVEL_OPTION_HELP} Default: warning; info for nodes with a log file.",
 )  # fmt: skip
+@log_format_option
 def command(
     port: int,
     nodes: int,
@@ -128,10 +133,13 @@ def command(
     tier: str | None,
     overrides: tuple[str, ...],
     log_level: str | None,
+    log_format: str | None,
 ) -> None:
     """Run a development broker, or several, until they are stopped."""
     stated = read_overrides(overrides)
-    log_to_stderr(log_level or "warning")
+    if log_format is not None:
+        stated[LOG_FORMAT] = log_format
+    log_to_stderr(log_level or "warning", form=log_format or TEXT)
     # Until the server installs its own handlers, leave through `finally`.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     data = choose(directory, tier)

@@ -25,8 +25,10 @@ from firnline.cli.show import (
     as_json,
     connect,
     format_option,
+    paragraph,
     profile_option,
     rows,
+    set_option,
     timeout_option,
 )
 from firnline.cli.terminal import profiles
@@ -121,11 +123,9 @@ _REMEDIES = {
 @timeout_option(_TIMEOUT_S)
 @click.option(
     "--tier", metavar="URI",
-    help="Check this tier: a directory, or a store; its settings come from -X, --config or the environment.",
+    help="Check this tier: a directory or a store, with settings from --set, --config or the environment.",
 )  # fmt: skip
-@click.option(
-    "-X", "overrides", multiple=True, metavar="KEY=VALUE", help="Set rsm.config.store.* for --tier."
-)
+@set_option("Set rsm.config.store.* for --tier.")
 @click.option(
     "--data-dir", "directories", multiple=True,
     type=click.Path(exists=True, file_okay=False, path_type=Path),
@@ -215,7 +215,7 @@ def _show(report: _Report, style: str) -> None:
         as_json({"looked_at": looked, "findings": [each._asdict() for each in report.findings]})
     else:
         said = ", ".join(f"{n} {what}" for what, n in sorted(report.looked.items())) or "nothing"
-        click.echo(f"looked at: {said}", err=True)
+        paragraph(f"looked at: {said}", err=True)
         rows(
             [each._asdict() for each in report.findings],
             style,

@@ -12,6 +12,7 @@ from pathlib import Path
 import click
 
 from firnline.base.errors import ConfigError, FirnlineError
+from firnline.cli.terminal.options import set_option
 from firnline.config.broker import BrokerConfig
 from firnline.config.load import (
     read_environment,
@@ -42,18 +43,18 @@ def checked_levels(context: click.Context, option: click.Parameter, text: str | 
     return text
 
 
+log_format_option = click.option(
+    "--log-format", type=click.Choice(FORMATS),
+    help="One JSON object a line, or text; firnline.log.format sets it, too.",
+)  # fmt: skip
+
+
 @click.command()
 @click.option(
     "--config", "-c", "path", required=True, type=click.Path(dir_okay=False, path_type=Path),
     help="A server.properties file, Kafka's keys.",
 )  # fmt: skip
-@click.option(
-    "-X",
-    "overrides",
-    multiple=True,
-    metavar="KEY=VALUE",
-    help="Set a key; this overrides everything else.",
-)
+@set_option("Set a key; this overrides everything else.")
 @click.option(
     "--log-level",
     callback=checked_levels,
@@ -62,14 +63,11 @@ def checked_levels(context: click.Context, option: click.Parameter, text: str | 
     show_default=True,
     help=LEVEL_OPTION_HELP,
 )
-@click.option(
-    "--log-format", type=click.Choice(FORMATS),
-    help="One JSON object a line, or text; firnline.log.format sets it, too.",
-)  # fmt: skip
+@log_format_option
 def command(path: Path, overrides: tuple[str, ...], log_level: str, log_format: str | None) -> None:
     """Start a node from a server.properties file.
 
-    Environment variables override the file (FIRNLINE_LOG_RETENTION_MS for log.retention.ms), and each -X
+    Environment variables override the file (FIRNLINE_LOG_RETENTION_MS for log.retention.ms), and each --set
     overrides both. Logs go to stderr. First prepare the directories with `firnline storage format`.
     """
     stated = read_file(path) | read_environment(os.environ) | read_overrides(overrides)

@@ -8,6 +8,7 @@ import json
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
+from textwrap import fill
 from typing import Any
 
 import click
@@ -22,7 +23,9 @@ from firnline.cli.terminal.options import (
     format_option,
     is_wide,
     profile_option,
+    set_option,
     timeout_option,
+    unset_option,
 )
 from firnline.cli.terminal.table import lines_of, that_fit
 
@@ -39,10 +42,13 @@ __all__ = [
     "facts",
     "format_option",
     "pairs",
+    "paragraph",
     "profile_option",
     "rows",
+    "set_option",
     "size_of",
     "timeout_option",
+    "unset_option",
 ]
 
 
@@ -53,12 +59,14 @@ def rows(
     empty: str,
     less_important: Sequence[str] = (),
     sentences: Sequence[str] = (),
+    essential: Sequence[str] = (),
 ) -> None:
     """Print rows of the same keys. In a table, print `empty` if there are none.
 
     less_important  columns that a terminal may be too narrow for, the first to be left out first; without
                     them the last columns are left out. A pipe, a file and --wide get all columns.
     sentences       columns of any length, which are lines below their row in a terminal
+    essential       columns that are lines below their row where a terminal is too narrow for them
     """
     if style == "json":
         as_json(list(content))
@@ -75,12 +83,25 @@ def rows(
         below = [name for name in names if name in sentences]
         in_columns = [name for name in names if name not in sentences]
         shown = that_fit(cells, in_columns, less_important, width)
+        if missing := [name for name in essential if name not in shown]:
+            below += missing
+            in_columns = [name for name in in_columns if name not in missing]
+            shown = that_fit(cells, in_columns, less_important, width)
     for line in lines_of(cells, shown, numbers, below, width, is_stacked=is_terminal):
         click.echo(line)
     left_out = [name.replace("_", " ") for name in names if name not in (*shown, *below)]
     if left_out:
         more = f"{len(left_out)} more column{'s' if len(left_out) > 1 else ''}"
-        click.echo(f"{more} with --wide: {', '.join(left_out)}", err=True)
+        paragraph(f"{more} with --wide: {', '.join(left_out)}", err=True)
+
+
+def paragraph(text: str, *, err: bool = False) -> None:
+    """Print a sentence; in a terminal no line breaks within a word. A pipe and a file get one line."""
+    stream = sys.stderr if err else sys.stdout
+    if stream is not None and stream.isatty() and text.strip():
+        width = shutil.get_terminal_size().columns
+        text = fill(text, width, break_long_words=False, break_on_hyphens=False)
+    click.echo(text, err=err)
 
 
 def size_of(size_bytes: int, count: int) -> str:

@@ -16,9 +16,13 @@ from firnline.cli.show import (
     facts,
     pairs,
     rows,
+    set_option,
+    unset_option,
 )
 from firnline.cli.terminal.completion import complete_topics
+from firnline.client.admin import TOPIC_RESOURCE
 from firnline.client.cluster import PartitionState, TopicState, describe_topics
+from firnline.client.operations.configs import Resource, refuse_unknown
 
 # Columns of a partition that a narrow terminal does without.
 _LESS_IMPORTANT = (
@@ -74,9 +78,7 @@ command.add_command(delete_records)
 @click.argument("name")
 @click.option("--partitions", "-p", type=click.IntRange(1), help="Default: the broker's setting.")
 @click.option("--replication-factor", "-r", type=click.IntRange(1), help="Default: the broker's.")
-@click.option(
-    "--config", "-c", "configs", multiple=True, metavar="KEY=VALUE", help="Set a topic setting."
-)
+@set_option("Set a topic setting.", name="configs", older=("-c", "--config"))
 @replica_assignment
 @click.option("--if-not-exists", is_flag=True, help="Do nothing if the topic exists.")
 @validate_only
@@ -95,9 +97,9 @@ def create(
     """Create a topic.
 
     \b
-    firnline topic create events -p 6 -c remote.storage.enable=true -c local.retention.ms=3600000
+    firnline topic create events -p 6 --set remote.storage.enable=true
     """
-    overrides = pairs(configs, "--config")
+    overrides = pairs(configs, "--set")
     if assignments and (partitions or replication_factor):
         raise click.UsageError("--replica-assignment says how many partitions and replicas")
     is_there = False
@@ -238,10 +240,8 @@ def _known(value: int) -> int | None:
 
 @command.command()
 @click.argument("name", shell_complete=complete_topics)
-@click.option("--set", "changes", multiple=True, metavar="KEY=VALUE", help="Set a topic setting.")
-@click.option(
-    "--unset", "resets", multiple=True, metavar="KEY", help="Return a topic setting to its default."
-)
+@set_option("Set a topic setting.", name="changes")
+@unset_option("Return a topic setting to its default.", name="resets", older=("--delete",))
 @click.option(
     "--partitions", "-p", type=click.IntRange(1), help="Increase the number of partitions to this."
 )
@@ -271,6 +271,8 @@ def alter(
         raise click.UsageError("nothing to change: give --set, --unset or --partitions")
     overrides = pairs(changes, "--set")
     with connect(bootstrap) as admin:
+        if resets:
+            refuse_unknown(admin, Resource(TOPIC_RESOURCE, name), resets)
         if overrides or resets:
             admin.alter_topic(name, changes=overrides, resets=resets, validate_only=is_trial)
         if partitions:

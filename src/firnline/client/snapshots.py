@@ -88,7 +88,10 @@ def take_snapshots(
     """Make nodes take a snapshot, one after the other; None: all nodes. Unreachable for an unknown node."""
     unknown = set(node_ids or ()) - {member.node_id for member in found}
     if unknown:
-        raise Unreachable(f"the quorum knows no node {', '.join(map(str, sorted(unknown)))}")
+        there = ", ".join(str(member.node_id) for member in found)
+        raise Unreachable(
+            f"the quorum knows no node {', '.join(map(str, sorted(unknown)))}: there are {there}"
+        )
     answers = []
     for member in found:
         if node_ids is not None and member.node_id not in node_ids:

@@ -3,9 +3,9 @@
 Source: observed on Apache Kafka 4.3.1; ranges are in Kafka's notation.
 """
 
-import difflib
 import re
 from collections.abc import Callable, Iterable
+from difflib import SequenceMatcher
 from functools import cache
 from typing import Any
 
@@ -26,6 +26,9 @@ _RANGE = re.compile(
 )
 _THROTTLED = re.compile(r"[0-9]+:[0-9]+\Z")
 _JAVA_MAX = "1.7976931348623157E308"
+ALIKE = 0.6  # how much two names have in common to be taken for one another
+_SHORT = 4
+_ONE_LETTER_WORD = re.compile(r"(?:^|(?<=[._-])).(?:$|(?=[._-]))")
 
 
 def parse(key: ConfigKey, text: str, *, is_hidden: bool = False) -> Value:
@@ -141,7 +144,43 @@ def _lease_fault(value: tuple[str, ...]) -> str | None:
     return "must be a list of name:milliseconds since 1970"
 
 
-def nearest(name: str, known: Iterable[str]) -> str | None:
-    """Return the known name that `name` was probably meant to be."""
-    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
-    return close[0] if close else None
+def nearest(name: str, known: Iterable[str], *, alike: float = ALIKE) -> str | None:
+    """Return the known name that `name` was probably meant to be; None if none is like it.
+
+    alike  how much the two have in common at least, from 0 to 1 (Ratcliff and Obershelp)
+
+    Upper and lower case make no difference, nor does the order of what is known.
+    """
+    typed = name.casefold()
+    best, best_ratio = None, alike
+    matcher = SequenceMatcher(b=typed)
+    for each in sorted(known):
+        if is_slip(name, each):
+            return each
+        matcher.set_seq1(each.casefold())
+        if matcher.real_quick_ratio() < best_ratio or matcher.quick_ratio() < best_ratio:
+            continue
+        ratio = matcher.ratio()
+        if ratio > best_ratio or (best is None and ratio == best_ratio):
+            best, best_ratio = each, ratio
+    return best
+
+
+def is_slip(name: str, other: str) -> bool:
+    """Are two names one another but for the case, or one slip of the fingers?
+
+    A slip is a letter too many, a letter that is missing, a wrong one, or two that changed places. Digits and
+    words of one letter are meant as they are: events-1 is no slip for events-2. Short names are, too.
+    """
+    one, two = sorted((name.casefold(), other.casefold()), key=len)
+    if one == two:
+        return name != other
+    if len(one) < _SHORT or len(two) - len(one) > 1:
+        return False
+    at = next((i for i, (a, b) in enumerate(zip(one, two, strict=False)) if a != b), len(one))
+    if len(two) > len(one):
+        return two[at + 1 :] == one[at:] and not two[at].isdigit()
+    if one[at].isdigit() or two[at].isdigit() or _ONE_LETTER_WORD.match(one, at):
+        return False
+    has_swapped = one[at : at + 2] == two[at : at + 2][::-1] and one[at + 2 :] == two[at + 2 :]
+    return has_swapped or one[at + 1 :] == two[at + 1 :]

@@ -238,11 +238,18 @@ def test_topic_alter_sets_drops_and_adds(broker: FakeBroker) -> None:
         responses=[AlterConfigsResourceResponse()]
     )
     broker.answers[37] = lambda _: CreatePartitionsResponse(results=[CreatePartitionsTopicResult()])
-    result = run(broker, "topic", "alter", "t", "--set", "a=1", "--unset", "b", "--partitions", "4")
+    broker.answers[32] = configs
+    words = ("topic", "alter", "events", "--set", "a=1")
+    wrong = run(broker, *words, "--unset", "retenton.ms")
+    assert "topic events has no setting retenton.ms: did you mean retention.ms?" in str(
+        wrong.exception
+    )
+    assert not [each for each in broker.asked if each.key == 44], "nothing was altered"
+    result = run(broker, *words, "--unset", "retention.ms", "--partitions", "4")
     assert result.exit_code == 0, result.output
     alter, grow = [each for each in broker.asked if each.key in (44, 37)]
     rows = [(c.name, c.config_operation, c.value) for c in alter.resources[0].configs]
-    assert rows == [("a", 0, "1"), ("b", 1, None)]
+    assert rows == [("a", 0, "1"), ("retention.ms", 1, None)]
     assert (grow.topics[0].count, grow.topics[0].assignments) == (4, None)
 
 
@@ -411,6 +418,30 @@ def test_tier_status_says_why_records_are_not_in_the_tier(broker: FakeBroker) ->
         "events-0: 40 records are not in the tier, because a segment is copied once"
     )
     assert "`firnline tier flush events`" in line
+    settings = {"segment.ms": "604800000", "segment.bytes": "1073741824"}
+    settings["firnline.remote.log.roll.idle.ms"] = "0"
+    broker.answers[32] = lambda _: DescribeConfigsResponse(
+        results=[
+            DescribeConfigsResult(
+                configs=[
+                    DescribeConfigsResourceResult(name=key, value=value, config_source=5)
+                    for key, value in settings.items()
+                ]
+            )
+        ]
+    )
+    [_, line] = shown(unrolled)
+    assert line == (
+        "events-0: 40 records are not in the tier, because a segment is copied once it is closed: that"
+        " happens with the next record once it is 7 d old (segment.ms) or holds 1.1 GB (segment.bytes)."
+        " `firnline tier flush events` closes and copies it now"
+    )
+    settings["firnline.remote.log.roll.idle.ms"] = "10000"
+    [_, line] = shown(unrolled)
+    assert (
+        "closed: that happens 10 s after the last record, and 60 s after its first at the latest"
+        " (firnline.remote.log.roll.idle.ms). `firnline tier flush"
+    ) in line
     [_, line] = shown(TierStatusPartition(log_end_offset=1, state="off"))
     assert line.endswith(
         "1 record is not in the tier, and none is copied, because"

@@ -204,7 +204,7 @@ def test_wrong_usage_is_told(groups: FakeGroups, words: list[str], said: str) ->
 def test_a_group_that_is_not_there_is_made_for_a_named_topic_only(groups: FakeGroups) -> None:
     words = ("group", "reset", "nobody", "--to-latest", "--execute")
     done = groups.cluster.run(*words, "--all-topics")
-    assert "there is no group nobody" in str(done.exception)
+    assert str(done.exception) == "no group 'nobody'. There is: shop."
     assert groups.cluster.run(*words, "--topic", "events:3").exit_code == 0
     assert groups.committed["nobody"] == {3: END}
 

@@ -303,10 +303,10 @@ def test_a_broker_that_restarts_ends_no_wait(
         return answer
 
     monkeypatch.setattr("firnline.cli.operations.progress._look", look)
-    monkeypatch.setattr("firnline.cli.operations.progress._LOOK_S", 0.01)
+    monkeypatch.setattr("firnline.cli.operations.progress.LOOK_S", 0.01)
     assert moving.run("status", "--wait").exit_code == 0
     answers[:] = [Unreachable("gone")] * 1000
-    monkeypatch.setattr("firnline.cli.operations.progress._SILENCE_S", 0.05)
+    monkeypatch.setattr("firnline.cli.operations.progress.SILENCE_S", 0.05)
     assert isinstance(moving.run("status", "--wait").exception, Unreachable)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from firnline.cli.show import rows
+from firnline.cli.show import paragraph, rows
 from firnline.cli.terminal.table import that_fit, width_of
 from tests.unit.cli.tree import ALL, options_of
 
@@ -79,6 +79,42 @@ def test_the_columns_that_say_what_a_row_is_about_are_never_left_out() -> None:
 
 def test_wide_characters_take_two_columns() -> None:
     assert [width_of(text) for text in ("abc", "日本", "e\u0301")] == [3, 4, 1]
+
+
+def test_an_essential_column_is_never_left_out(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As the values of settings: a table of keys alone tells nobody anything."""
+    short = {"of": "broker 1", "key": "listeners", "value": "a b", "set_by": "server.properties"}
+    be_a_terminal(monkeypatch, 80)
+    rows([short], "table", empty="", essential=["value"])
+    assert printed(capsys)[0][-1].split() == [
+        "broker",
+        "1",
+        "listeners",
+        "a",
+        "b",
+        "server.properties",
+    ]
+    rows([short | {"value": "PLAINTEXT://:9092," * 6}], "table", empty="", essential=["value"])
+    lines, said = printed(capsys)
+    assert lines[-2].split() == ["broker", "1", "listeners", "server.properties"]
+    assert lines[-1] == "    " + "PLAINTEXT://:9092," * 6
+    assert not said
+
+
+def test_a_paragraph_breaks_between_words_in_a_terminal_alone(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = "no word of this-or-that is cut in two, nor any other " * 3
+    paragraph(text)
+    assert printed(capsys)[0] == [text]
+    be_a_terminal(monkeypatch, 40)
+    paragraph(text)
+    lines, _ = printed(capsys)
+    assert max(map(len, lines)) <= 40
+    assert " ".join(lines) == text.strip()
+    assert not any(line.endswith("-") for line in lines)
 
 
 def in_a_terminal(*words: str, columns: int = 80) -> list[str]:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import click
 
 from firnline.base.errors import FirnlineError
+from firnline.cli.client.gaps import STRICT_OPTION
 from firnline.cli.client.librdkafka import (
     Complaints,
     bootstrap_of,
@@ -18,14 +19,15 @@ from firnline.cli.client.librdkafka import (
     reason_of,
     settings,
 )
+from firnline.cli.client.member import Member, is_cooperative
 from firnline.cli.client.output import ClosedOutput, Output, Print, Unprintable, print_with
 from firnline.cli.client.parsing import delimiter_of, parsed
 from firnline.cli.client.progress import Progress, records_text
-from firnline.cli.client.reading import Member, Partitions, Reading
+from firnline.cli.client.reading import Partitions, Reading
 from firnline.cli.client.stopping import DeadlineMissed, Stopped, StopSignals, in_time
 from firnline.cli.client.topics import Cluster, leaderless
 from firnline.cli.records.positions import OFFSETS, Span, partitions_of, span_of
-from firnline.cli.show import broker_server_option, deadline, pairs
+from firnline.cli.show import broker_server_option, deadline, pairs, set_option
 from firnline.cli.terminal.completion import complete_groups, complete_topics
 from firnline.client.deadline import Deadline
 
@@ -38,6 +40,7 @@ _CLOSE_S = 10.0
 _CLOSED_OUTPUT = 141  # as of a program that SIGPIPE ended
 # A reader without a group joins none and commits nothing; librdkafka's binding wants a name all the same.
 _NO_GROUP = "firnline-consume"
+_RESETS_TO_END = ("end", "largest", "latest")  # values of librdkafka's auto.offset.reset
 
 
 class Wish(NamedTuple):
@@ -52,6 +55,7 @@ class Wish(NamedTuple):
     most: int | None
     print_: Print | None
     isolation: str
+    strict: bool
     overrides: Mapping[str, str]
     timeout_s: float
 
@@ -100,8 +104,10 @@ class Wish(NamedTuple):
     default="read_committed", show_default=True, help="Whether to leave out open transactions.",
 )  # fmt: skip
 @click.option(
-    "-X", "overrides", multiple=True, metavar="KEY=VALUE", help="Set a key of librdkafka."
-)
+    STRICT_OPTION, "strict", is_flag=True,
+    help="Fail at records that were deleted before they were read. Default: say which, and go on.",
+)  # fmt: skip
+@set_option("Set a key of librdkafka.")
 @click.option("--quiet", "-q", is_flag=True, help="Say nothing on stderr but errors.")
 @broker_server_option
 def command(topics: tuple[str, ...], bootstrap: str, quiet: bool, **choices: Any) -> None:
@@ -163,6 +169,7 @@ def _wish(topics: tuple[str, ...], bootstrap: str, choices: Mapping[str, Any]) -
         most=choices["most"],
         print_=None if choices["count_only"] else print_,
         isolation=choices["isolation"],
+        strict=choices["strict"],
         overrides=overrides,
         timeout_s=min(deadline().timeout_s, _TIMEOUT_MAX_S),
     )
@@ -234,14 +241,25 @@ class Consumption:
         )  # fmt: skip
         self._cluster = cluster
         if wish.group is not None:
-            return Member(cluster, wish.topics, wish.group, until_end=wish.until_end, note=note)
+            return Member(
+                cluster, wish.topics, wish.group, until_end=wish.until_end,
+                begins_at_end=self._begins_at_end(),
+                strict=wish.strict, is_cooperative=is_cooperative(wish.overrides), note=note,
+            )  # fmt: skip
         return Partitions(
-            cluster, wish.topics, wish.partitions, wish.span, until_end=wish.until_end, note=note
-        )
+            cluster, wish.topics, wish.partitions, wish.span, until_end=wish.until_end,
+            strict=wish.strict, note=note,
+        )  # fmt: skip
+
+    def _begins_at_end(self) -> bool:
+        """Whether a group begins at the end of what it has no offset of."""
+        wish = self._wish
+        if wish.span.start is not None:
+            return wish.span.start.kind == "end"
+        return wish.overrides.get("auto.offset.reset") in _RESETS_TO_END
 
     def _settings(self) -> dict[str, Any]:
         wish = self._wish
-        starts_at_end = wish.span.start is not None and wish.span.start.kind == "end"
         found: dict[str, Any] = {
             "auto.offset.reset": "error",
             "enable.auto.commit": False,
@@ -253,7 +271,6 @@ class Consumption:
         }
         if wish.group is not None:
             found |= {
-                "auto.offset.reset": "latest" if starts_at_end else "earliest",
                 "enable.auto.commit": True,
                 "group.id": wish.group,
                 "on_commit": self._complaints.on_commit,

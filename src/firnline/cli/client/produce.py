@@ -29,7 +29,7 @@ from firnline.cli.records.json_lines import record_of
 from firnline.cli.records.lines import Decoder, Lines, plain_line
 from firnline.cli.records.record import Headers
 from firnline.cli.records.times import time_ms
-from firnline.cli.show import broker_server_option, deadline, pairs
+from firnline.cli.show import broker_server_option, deadline, pairs, set_option
 from firnline.cli.terminal.completion import complete_topics
 from firnline.client.deadline import Deadline
 
@@ -49,6 +49,7 @@ class Wish(NamedTuple):
     """What the command line asks for, parsed."""
 
     topic: str
+    may_create: bool
     bootstrap: str
     input: Input
     defaults: Defaults
@@ -101,8 +102,10 @@ class Wish(NamedTuple):
     help="Who must have a record: nobody, its leader, all in-sync replicas.",
 )  # fmt: skip
 @click.option(
-    "-X", "overrides", multiple=True, metavar="KEY=VALUE", help="Set a key of librdkafka."
-)
+    "--create", "may_create", is_flag=True,
+    help="Make the topic if it is not there, even if its name is one slip from another topic's.",
+)  # fmt: skip
+@set_option("Set a key of librdkafka.")
 @click.option("--quiet", "-q", is_flag=True, help="Say nothing on stderr but errors.")
 @broker_server_option
 def command(
@@ -115,11 +118,15 @@ def command(
     printf 'alice:1\\nbob:2\\n' | firnline produce events -K :
     firnline consume events -e --format json | firnline produce copy --format json
 
+    A topic that is not there is made if brokers do that (auto.create.topics.enable), unless its name is one
+    slip from that of another topic.
+
     Stops at the first record that is not delivered, and says which it is. The exit code is then 1.
     """
     overrides = pairs(choices["overrides"], "-X")
     wish = Wish(
         topic=topic,
+        may_create=choices["may_create"],
         bootstrap=bootstrap_of(bootstrap, overrides),
         input=_input(choices),
         defaults=Defaults(
@@ -236,7 +243,8 @@ class Production:
         reach(wish.bootstrap, Deadline(wish.timeout_s), self._stop)
         self._admin = make(AdminClient, self._shared())
         cluster = self._cluster(wish.timeout_s)
-        cluster.create_if_brokers_do(wish.topic, self._progress.note)
+        make_topic = cluster.create if wish.may_create else cluster.create_if_brokers_do
+        make_topic(wish.topic, self._progress.note)
         wanted = [wish.defaults.partition] if wish.defaults.partition >= 0 else []
         found = cluster.wait_for_leaders(
             wish.topic, wanted, self._progress.note, one_is_enough=not wanted

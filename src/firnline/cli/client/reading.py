@@ -1,7 +1,6 @@
 """Reads partitions from where to where, and reports what gets in the way. WORLD.
 
-`Partitions` reads without a group: what there is to read is known before it begins. `Member` reads as a
-member of a group, which decides about the partitions and keeps the offsets.
+`Partitions` reads without a group: what there is to read is known before it begins.
 """
 
 import re
@@ -10,12 +9,12 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from firnline.base.errors import FirnlineError
+from firnline.cli.client.gaps import Gap, refusal
 from firnline.cli.client.librdkafka import plain
-from firnline.cli.client.topics import Cluster, nearest
+from firnline.cli.client.topics import EARLIEST, LATEST, Cluster, nearest_topic, shown
 from firnline.cli.records.positions import BEGINNING, Span, Start
 from firnline.client.deadline import Deadline
 
-_EARLIEST, _LATEST = -2, -1
 Key = tuple[str, int]
 
 
@@ -40,11 +39,6 @@ class Reading(Protocol):
         """How many offsets there are to read; None if nobody knows."""
 
 
-def shown(topic: str, partition: int) -> str:
-    """Return a partition as kcat prints it: topic [0]."""
-    return f"{topic} [{partition}]"
-
-
 def names_of(topics: Sequence[str], cluster: Cluster) -> list[str]:
     """Return the names of topics; each that begins with ^ is a regular expression. Raises FirnlineError."""
     found: dict[str, None] = {}
@@ -59,7 +53,7 @@ def names_of(topics: Sequence[str], cluster: Cluster) -> list[str]:
         known = cluster.topics()
         matching = [name for name in sorted(known) if pattern.match(name) and name[:2] != "__"]
         if not matching:
-            near = nearest(topic.strip("^$.*"), known)
+            near = nearest_topic(topic.strip("^$.*"), known)
             raise FirnlineError(
                 f"no topic matches {topic}" + (f"; there is {near}" if near else "")
             )
@@ -71,6 +65,7 @@ class Partitions:
     """All partitions of some topics, or those that are wanted.
 
     until_end  stop at what is the end when it begins
+    strict     records that are gone are an error
     """
 
     def __init__(
@@ -81,6 +76,7 @@ class Partitions:
         span: Span,
         *,
         until_end: bool,
+        strict: bool,
         note: Callable[[str], None],
     ) -> None:
         self._cluster = cluster
@@ -88,6 +84,7 @@ class Partitions:
         self._wanted = wanted
         self._span = span
         self._until_end = until_end
+        self._strict = strict
         self._note = note
         self._ends: dict[Key, int] = {}  # of partitions that have an end
         self._next: dict[Key, int] = {}
@@ -112,7 +109,7 @@ class Partitions:
                 topic, self._wanted, self._note, one_is_enough=False
             )
             keys += [(topic, number) for number in self._wanted or sorted(found.partitions)]
-        earliest, latest = self._at(keys, _EARLIEST), self._at(keys, _LATEST)
+        earliest, latest = (self._cluster.offsets(keys, at) for at in (EARLIEST, LATEST))
         self._next = self._starts(self._span.start or BEGINNING, earliest, latest)
         self._set_ends(latest)
         kind = self._cluster.library.TopicPartition
@@ -127,7 +124,7 @@ class Partitions:
             if left_s > 0:
                 self._until = Deadline(left_s)
             else:
-                times = self._at(list(latest), until_ms)
+                times = self._cluster.offsets(list(latest), until_ms)
                 latest = {key: at if at >= 0 else latest[key] for key, at in times.items()}
                 self._until_end = True
         if not self._until_end:
@@ -135,20 +132,6 @@ class Partitions:
         self._ends = latest
         self._open = {key for key, end in latest.items() if self._next[key] < end}
         self._total = sum(latest[key] - self._next[key] for key in self._open)
-
-    def _at(self, keys: Sequence[Key], timestamp_ms: int) -> dict[Key, int]:
-        """Return the first offset of each partition that is at least so late; -1 if there is none."""
-        kind = self._cluster.library.TopicPartition
-        asked = [kind(topic, number, timestamp_ms) for topic, number in keys]
-        found = self._cluster.ask(
-            lambda left_s: self._cluster.client.offsets_for_times(asked, timeout=left_s)
-        )
-        for each in found:
-            if each.error is not None:
-                raise FirnlineError(
-                    f"{shown(each.topic, each.partition)}: {plain(each.error.str())}"
-                )
-        return {(each.topic, each.partition): each.offset for each in found}
 
     def _starts(
         self, start: Start, earliest: dict[Key, int], latest: dict[Key, int]
@@ -160,15 +143,17 @@ class Partitions:
         if start.kind == "last":
             return {key: max(earliest[key], end - start.value) for key, end in latest.items()}
         if start.kind == "time":
-            times = self._at(list(latest), start.value)
+            times = self._cluster.offsets(list(latest), start.value)
             return {key: at if at >= 0 else latest[key] for key, at in times.items()}
+        gaps = []
         for key, end in latest.items():
             if start.value > end:
                 raise FirnlineError(
                     f"{shown(*key)} ends at offset {end}; there is no offset {start.value}"
                 )
             if start.value < earliest[key]:
-                self._note(f"{shown(*key)} begins at offset {earliest[key]}, not {start.value}")
+                gaps.append(Gap(shown(*key), start.value, earliest[key]))
+        self._report(gaps)
         return {key: max(start.value, begin) for key, begin in earliest.items()}
 
     def take(self, messages: Sequence[Any]) -> list[Any]:
@@ -200,124 +185,28 @@ class Partitions:
     def _go_on_at_beginning(self, key: Key) -> None:
         """Records were deleted before they were read, or the log is not the one that was read."""
         self._cluster.deadline = Deadline(self._cluster.timeout_s)
-        (begin,), (end,) = self._at([key], _EARLIEST).values(), self._at([key], _LATEST).values()
+        begin, end = (self._cluster.offsets([key], at)[key] for at in (EARLIEST, LATEST))
         at = self._next[key]
         if at > end:
             raise FirnlineError(
                 f"{shown(*key)} ends at offset {end}, and this command was at {at}: the topic was"
                 " made anew, or records were lost"
             )
-        self._note(
-            f"offsets {at} to {begin - 1} of {shown(*key)} were deleted before they were read"
-        )
+        self._report([Gap(shown(*key), at, begin)])
         self._next[key] = begin
         # A partition whose fetches have stopped cannot be sought in: it is assigned anew.
         anew = [self._cluster.library.TopicPartition(*key, begin)]
         self._cluster.client.incremental_unassign(anew)
         self._cluster.client.incremental_assign(anew)
 
+    def _report(self, gaps: Sequence[Gap]) -> None:
+        if gaps and self._strict:
+            raise FirnlineError(refusal(gaps))
+        for gap in gaps:
+            self._note(gap.note)
+
     def written(self, messages: Sequence[Any]) -> None:
         """Nothing to keep: without a group nobody asks for it."""
-
-
-class Member:
-    """A member of a group, which says what it is assigned. Offsets are stored for what was printed.
-
-    until_end  stop at the end of what is assigned
-    """
-
-    def __init__(
-        self,
-        cluster: Cluster,
-        topics: Sequence[str],
-        group: str,
-        *,
-        until_end: bool,
-        note: Callable[[str], None],
-    ) -> None:
-        self._cluster = cluster
-        self._topics = topics
-        self._group = group
-        self._until_end = until_end
-        self._note = note
-        self._open: set[Key] = set()
-        self._was_assigned = False
-        self._deadline = cluster.deadline
-
-    @property
-    def total(self) -> int | None:
-        return None
-
-    @property
-    def is_done(self) -> bool:
-        if not self._was_assigned and self._deadline.is_over:
-            complaint = self._cluster.complaints.last
-            raise FirnlineError(
-                f"group {self._group} assigned nothing within {self._cluster.timeout_s:g} s"
-                + (f": {complaint}" if complaint else "; another member may be slow to rejoin")
-            )
-        return self._until_end and self._was_assigned and not self._open
-
-    def begin(self) -> None:
-        for topic in self._topics:
-            if topic.startswith("^"):
-                names_of([topic], self._cluster)
-            else:
-                self._cluster.refuse(topic, self._cluster.one(topic))
-        self._deadline = Deadline(self._cluster.timeout_s)
-        self._cluster.client.subscribe(
-            list(self._topics),
-            on_assign=self._on_assign,
-            on_revoke=self._on_revoke,
-            on_lost=self._on_lost,
-        )
-
-    def _on_assign(self, _: Any, partitions: Sequence[Any]) -> None:
-        self._was_assigned = True
-        self._open |= {(each.topic, each.partition) for each in partitions}
-        self._note(f"group {self._group} assigned {_list(partitions)}")
-
-    def _on_revoke(self, _: Any, partitions: Sequence[Any]) -> None:
-        self._open -= {(each.topic, each.partition) for each in partitions}
-        self._note(f"group {self._group} revoked {_list(partitions)}")
-
-    def _on_lost(self, _: Any, partitions: Sequence[Any]) -> None:
-        self._open -= {(each.topic, each.partition) for each in partitions}
-        self._note(
-            f"group {self._group} took {_list(partitions)} away: what was printed last may be"
-            " printed by another member, too"
-        )
-
-    def take(self, messages: Sequence[Any]) -> list[Any]:
-        found = []
-        for message in messages:
-            key = (message.topic(), message.partition())
-            problem, kind = message.error(), self._cluster.library.KafkaError
-            if problem is None:
-                found.append(message)
-            elif problem.code() == kind._PARTITION_EOF:
-                self._open.discard(key)
-            elif problem.code() == kind._MAX_POLL_EXCEEDED:
-                self._note(f"stdout took nothing for too long: group {self._group} goes on without")
-            else:
-                refuse(key, problem, kind)
-        return found
-
-    def written(self, messages: Sequence[Any]) -> None:
-        last = {(each.topic(), each.partition()): each for each in messages}
-        for message in last.values():
-            try:
-                self._cluster.client.store_offsets(message)
-            except self._cluster.library.KafkaException as problem:
-                # It was revoked meanwhile: who has it now prints these once more.
-                if problem.args[0].code() != self._cluster.library.KafkaError._STATE:
-                    raise
-
-
-def _list(partitions: Sequence[Any]) -> str:
-    text = ", ".join(shown(each.topic, each.partition) for each in partitions[:10])
-    more = f" and {len(partitions) - 10} more" if len(partitions) > 10 else ""
-    return text + more if text else "nothing"
 
 
 def refuse(key: tuple[str | None, int], problem: Any, kind: Any) -> None:

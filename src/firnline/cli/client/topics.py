@@ -2,19 +2,21 @@
 
 import time
 from collections.abc import Callable, Collection, Sequence
-from difflib import get_close_matches
 from typing import Any
 
 from firnline.base.errors import FirnlineError
-from firnline.cli.client.librdkafka import Complaints, reason_of
+from firnline.cli.client.librdkafka import Complaints, plain, reason_of
 from firnline.cli.client.stopping import DeadlineMissed, StopSignals, in_time
 from firnline.client.connection import NoAnswer
 from firnline.client.deadline import Deadline
+from firnline.config.parse import is_slip, nearest
 from firnline.controller.topic_names import name_problem
 
 # For so long a broker that makes topics by itself may still say that there is none.
 _CREATION_S = 2.0
 _PAUSE_S = 0.1
+# Times that ListOffsets takes for the ends of a log.
+EARLIEST, LATEST = -2, -1
 
 
 class Cluster:
@@ -130,10 +132,28 @@ class Cluster:
             raise FirnlineError(unknown_topic(topic, self.topics()))
         raise FirnlineError(f"topic {topic}: {reason_of(self.library.KafkaException(problem))}")
 
+    def offsets(
+        self, keys: Sequence[tuple[str, int]], timestamp_ms: int
+    ) -> dict[tuple[str, int], int]:
+        """Return the first offset of each partition that is at least so late; -1 if there is none.
+
+        timestamp_ms  or EARLIEST, or LATEST
+        """
+        kind = self.library.TopicPartition
+        asked = [kind(topic, number, timestamp_ms) for topic, number in keys]
+        found = self.ask(lambda left_s: self.client.offsets_for_times(asked, timeout=left_s))
+        for each in found:
+            if each.error is not None:
+                raise FirnlineError(
+                    f"{shown(each.topic, each.partition)}: {plain(each.error.str())}"
+                )
+        return {(each.topic, each.partition): each.offset for each in found}
+
     def create_if_brokers_do(self, topic: str, note: Callable[[str], None]) -> None:
         """Have a topic made that is not there, if that is what brokers do (auto.create.topics.enable).
 
-        Raises FirnlineError, with the nearest name and the command that makes a topic, if they do not.
+        Raises FirnlineError, with the nearest name and the command that makes a topic, if they do not, and if
+        a topic is there whose name is one slip away: then that one was probably meant.
         """
         known = self.topics()
         if topic in known:
@@ -142,14 +162,42 @@ class Cluster:
         limit = Deadline(min(_CREATION_S, self.deadline.left_s()))
         if self.setting("broker", str(self.broker_id), "auto.create.topics.enable") == "false":
             raise FirnlineError(unknown_topic(topic, known))
+        near = nearest_topic(topic, known)
+        if near is not None and is_slip(topic, near):
+            raise FirnlineError(
+                f"there is no topic {topic}: did you mean {near}? --create makes {topic} all the same"
+            )
         while (problem := (found := self.one(topic)).error) is not None:
             is_unknown = problem.code() in (kind.UNKNOWN_TOPIC_OR_PART, kind._UNKNOWN_TOPIC)
             if not is_unknown or limit.is_over:
                 break
             self.pause()
         self.refuse(topic, found)
-        near = nearest(topic, known)
         note(f"the broker made topic {topic}" + (f" (did you mean {near}?)" if near else ""))
+
+    def create(self, topic: str, note: Callable[[str], None]) -> None:
+        """Make a topic that is not there, with the brokers' defaults. Raises FirnlineError if it cannot."""
+        from confluent_kafka.admin import NewTopic
+
+        if topic in self.topics():
+            return
+        if wrong := name_problem(topic):
+            raise FirnlineError(wrong.why)
+
+        def ask(left_s: float) -> None:
+            asked = self.client.create_topics([NewTopic(topic, -1, -1)], request_timeout=left_s)
+            asked[topic].result(left_s)
+
+        try:
+            self.ask(ask)
+        except FirnlineError:
+            if topic not in self.topics():
+                raise
+            return  # somebody else made it meanwhile
+        limit = Deadline(min(_CREATION_S, self.deadline.left_s()))
+        while topic not in self.topics() and not limit.is_over:
+            self.pause()
+        note(f"created topic {topic}")
 
     def setting(self, kind: str, name: str, key: str) -> str | None:
         """Return a setting of a topic or a broker; None if it cannot be had. The client is an AdminClient."""
@@ -167,6 +215,11 @@ class Cluster:
             return in_time(lambda: ask(left_s), Deadline(left_s), self.stop)
         except (self.library.KafkaException, DeadlineMissed, TimeoutError, KeyError):
             return None  # forbidden, or not a setting of this broker
+
+
+def shown(topic: str, partition: int) -> str:
+    """Return a partition as kcat prints it: topic [0]."""
+    return f"{topic} [{partition}]"
 
 
 def check_partitions(topic: str, found: Any, wanted: Collection[int]) -> None:
@@ -188,16 +241,15 @@ def leaderless(topic: str, partitions: Sequence[int]) -> str:
     return f"{noun} {shown} of topic {topic} {verb} no leader"
 
 
-def nearest(name: str, known: Collection[str]) -> str | None:
-    """Return the name most like one that was typed; None if none is like it."""
-    shown = [each for each in known if not each.startswith("__")]
-    return next(iter(get_close_matches(name, shown, n=1, cutoff=0.6)), None)
+def nearest_topic(topic: str, known: Collection[str]) -> str | None:
+    """Return the topic that was probably meant, but none of Kafka's own; None if none is like it."""
+    return nearest(topic, [each for each in known if not each.startswith("__")])
 
 
 def unknown_topic(topic: str, known: Collection[str]) -> str:
     """Say that a topic is not there, with the nearest name and the command that makes it."""
     if wrong := name_problem(topic):
         return wrong.why
-    near = nearest(topic, known)
+    near = nearest_topic(topic, known)
     hint = f"did you mean {near}? " if near else ""
     return f"there is no topic {topic}: {hint}`firnline topic create {topic}` makes it"

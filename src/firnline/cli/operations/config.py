@@ -5,7 +5,15 @@ from typing import Any
 
 import click
 
-from firnline.cli.show import as_json, broker_options, connect, pairs, rows
+from firnline.cli.show import (
+    as_json,
+    broker_options,
+    connect,
+    pairs,
+    rows,
+    set_option,
+    unset_option,
+)
 from firnline.cli.terminal.completion import complete_topics
 from firnline.client.admin import TOPIC_RESOURCE
 from firnline.client.operations.configs import (
@@ -90,13 +98,14 @@ def describe_(
         as_json([_for_programs(resource, each) for resource, each in found])
         return
     shown = [_for_people(resource, each, is_all=is_all) for resource, each in found]
-    rows(shown, style, empty="nothing is set")
+    rows(shown, style, empty="nothing is set", essential=("value",))
 
 
 @command.command("alter")
 @click.argument("changes", nargs=-1, metavar="[KEY=VALUE]...")
 @resource_options
-@click.option("--delete", "deletes", multiple=True, metavar="KEY", help="Return it to its default.")
+@set_option("Set a setting; KEY=VALUE alone does the same.", name="sets")
+@unset_option("Return it to its default.", name="deletes", older=("--delete",))
 @click.option(
     "--append", "appends", multiple=True, metavar="KEY=ITEM", help="Add an item to a list."
 )
@@ -110,6 +119,7 @@ def describe_(
 @broker_options
 def alter_(
     changes: tuple[str, ...],
+    sets: tuple[str, ...],
     topics: tuple[str, ...],
     brokers: tuple[int, ...],
     is_default: bool,
@@ -124,20 +134,18 @@ def alter_(
     """Change settings while the cluster runs. Those of one topic or broker change together, or not at all.
 
     \b
-    firnline config alter --topic orders retention.ms=86400000 --delete cleanup.policy
-    firnline config alter --broker-defaults log.retention.ms=86400000 --validate-only
+    firnline config alter --topic orders --set retention.ms=86400000 --unset cleanup.policy
+    firnline config alter --broker-defaults --set log.retention.ms=86400000 --validate-only
     """
     resources = _resources(topics, brokers, is_default)
     wanted = Changes(
-        pairs(changes, "KEY=VALUE"),
+        pairs((*changes, *sets), "--set"),
         deletes,
         pairs(appends, "--append"),
         pairs(subtracts, "--subtract"),
     )
     if not wanted.keys:
-        raise click.UsageError(
-            "nothing to change: give KEY=VALUE, --delete, --append or --subtract"
-        )
+        raise click.UsageError("nothing to change: give --set, --unset, --append or --subtract")
     twice = sorted({key for key in wanted.keys if wanted.keys.count(key) > 1})
     if twice:
         raise click.UsageError(f"{', '.join(twice)}: a key can be changed in one way at a time")

@@ -97,7 +97,7 @@ def reset(
     with connect(bootstrap) as admin:
         state = group_state(admin, group)
         if not state.is_there and not topics and target.where is not Where.FILE:
-            raise KafkaError(Code.GROUP_ID_NOT_FOUND, f"there is no group {group}")
+            raise KafkaError(Code.GROUP_ID_NOT_FOUND, f"group {group}")
         if execute:
             refuse_members(state, group)
         committed = committed_offsets(admin, [group])[group] if state.is_there else {}

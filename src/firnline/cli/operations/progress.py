@@ -15,9 +15,9 @@ from firnline.cli.show import as_json, bytes_of, rows
 from firnline.client.admin import Admin
 from firnline.client.operations.reassignments import Move, list_moves, with_progress
 
-_LOOK_S = 0.5
-_ANSWER_S = 10.0
-_SILENCE_S = 60.0
+LOOK_S = 0.5
+ANSWER_S = 10.0
+SILENCE_S = 60.0
 _INTERRUPTED = 130
 
 
@@ -52,16 +52,20 @@ def wait_for_moves(
                 left = _look(bootstrap, places)
                 answered_s = time.monotonic()
             except FirnlineError:
-                if time.monotonic() > min(until_s, answered_s + _SILENCE_S):
+                if time.monotonic() > min(until_s, answered_s + SILENCE_S):
                     raise
-                time.sleep(_LOOK_S)
+                time.sleep(LOOK_S)
                 continue
             is_over = not left or time.monotonic() >= until_s
             if is_terminal:
-                click.echo(f"\r\x1b[K{_line(left, len(places))}", err=True, nl=is_over)
+                click.echo(
+                    f"\r\x1b[K{progress_line(left, len(places) - len(left), len(places))}",
+                    err=True,
+                    nl=is_over,
+                )
             if is_over:
                 return left
-            time.sleep(_LOOK_S)
+            time.sleep(LOOK_S)
     except KeyboardInterrupt:
         click.echo("\nthe moves go on: see firnline partition status", err=True)
         sys.exit(_INTERRUPTED)
@@ -69,20 +73,20 @@ def wait_for_moves(
 
 def _look(bootstrap: str, places: Collection[TopicPartition]) -> list[Move]:
     """Return which of the partitions move. Each look has its own time: the wait may take hours."""
-    with Admin(bootstrap, timeout_s=_ANSWER_S) as admin:
+    with Admin(bootstrap, timeout_s=ANSWER_S) as admin:
         left = [row for row in list_moves(admin) if row.place in places]
         return with_progress(admin, left)
 
 
-def _line(left: Sequence[Move], total: int) -> str:
-    said = f"{total - len(left)} of {count_of(total, 'partition')} moved"
+def progress_line(left: Sequence[Move], moved: int, total: int) -> str:
+    """Return how far moves are: `moved` of `total` partitions are there, and `left` are on their way."""
+    said = f"{moved} of {count_of(total, 'partition')} moved"
     known = [row for row in left if row.size_bytes >= 0]
     if not known:
         return said
     copied = bytes_of(sum(row.copied_bytes for row in known))
-    return (
-        f"{said}, {copied} of {bytes_of(sum(row.size_bytes for row in known))} copied of the rest"
-    )
+    size = bytes_of(sum(row.size_bytes for row in known))
+    return f"{said}, {copied} of {size} copied of {len(left)} under way"
 
 
 def show_progress(found: Sequence[Move], style: str) -> None:

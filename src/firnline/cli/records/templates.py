@@ -7,6 +7,7 @@ from typing import NamedTuple
 from firnline.cli.records.escapes import unescape
 from firnline.cli.records.record import Headers, Record
 from firnline.cli.records.times import iso_text
+from firnline.config.parse import nearest
 
 # What each letter stands for; docs/CLIENT.md has the same table.
 FIELDS = {
@@ -24,6 +25,7 @@ FIELDS = {
     "T": "timestamp in milliseconds",
     "D": "timestamp as ISO 8601 in UTC",
 }
+_JSON = "json"  # the format that is no template
 _TOKEN = re.compile(r"%(.|$)", re.DOTALL)
 
 
@@ -56,6 +58,8 @@ def pieces_of(text: str) -> list[Piece]:
         else:
             raise ValueError("a % at the end names no field; %% stands for one")
     literal += text[end:]
+    if not found and nearest(text, (_JSON,)):
+        raise ValueError(f"{text!r} names no field: did you mean {_JSON}?")
     return found + ([Piece("", unescape(literal))] if literal else [])
 
 

@@ -16,6 +16,7 @@ from types import MappingProxyType
 import click
 
 from firnline.base.errors import FirnlineError
+from firnline.cli.terminal.names import explained_usage
 
 OK, FAILED, WRONG_USAGE, SOMETHING_IS_WRONG, INTERRUPTED = 0, 1, 2, 3, 130
 # The table of docs/reference/cli.md.
@@ -72,7 +73,7 @@ def _outcome(command: click.Command) -> int:
     except click.Abort as end:
         return INTERRUPTED if isinstance(end.__cause__, KeyboardInterrupt) else FAILED
     except click.ClickException as problem:
-        problem.show()
+        explained_usage(problem).show()
         return problem.exit_code
     except Exception as problem:  # noqa: BLE001 - whatever it is, nobody sees a traceback
         return show_failure(problem)

@@ -4,6 +4,8 @@ import re
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
+import click
+
 from firnline.base.errors import Code, FirnlineError, KafkaError
 
 if TYPE_CHECKING:
@@ -22,8 +24,18 @@ class UnknownName(FirnlineError):
     """The cluster has nothing of this name."""
 
 
-def did_you_mean(name: str, known: Iterable[str], *, remedy: str = "") -> str:
-    """Return a sentence that names the nearest of `known`, or all if they are few, or else the remedy."""
+def did_you_mean(
+    name: str,
+    known: Iterable[str],
+    *,
+    remedy: str = "",
+    none: str = "There are none",
+    most: int = _SHOWN,
+) -> str:
+    """Return a sentence that names the nearest of `known`, or all if they are few, or else the remedy.
+
+    none  what is said if nothing is known
+    """
     from firnline.config.parse import nearest
 
     names = sorted(known)
@@ -32,7 +44,43 @@ def did_you_mean(name: str, known: Iterable[str], *, remedy: str = "") -> str:
         return f"Did you mean {near!r}?"
     if 0 < len(names) <= _SHOWN:
         return f"There {'is' if len(names) == 1 else 'are'}: {', '.join(names)}."
-    return f"{remedy}." if names and remedy else "There are none." if not names else ""
+    if not names:
+        return f"{none}."
+    return f"{remedy}." if remedy else ""
+
+
+def explained_usage(problem: click.ClickException) -> click.ClickException:
+    """Return a better error for an unknown command or option: it names the nearest, or where it belongs."""
+    from firnline.config.parse import nearest
+
+    context = getattr(problem, "ctx", None)
+    if context is None:
+        return problem
+    group = context.command
+    command = getattr(problem, "command_name", None)
+    if command is not None and isinstance(group, click.Group):
+        known = group.list_commands(context)
+        hint = did_you_mean(command, known, remedy=f"There are: {', '.join(known)}")
+        return click.UsageError(f"No such command {command!r}. {hint}", context)
+    if not isinstance(problem, click.NoSuchOption):
+        return problem
+    remedy = f"`{context.command_path} --help` shows all"
+    if isinstance(group, click.Group) and not group.invoke_without_command:
+        remedy = f"Options stand behind the command: {context.command_path} COMMAND {problem.option_name}"
+    near = nearest(problem.option_name.lstrip("-"), _options_of(context))
+    hint = f"{remedy}." if near is None else f"Did you mean '--{near}'?"
+    return click.UsageError(f"No such option {problem.option_name!r}. {hint}", context)
+
+
+def _options_of(context: click.Context) -> list[str]:
+    """Return the long options of a command without their dashes, which all names have in common."""
+    return [
+        name.lstrip("-")
+        for each in context.command.get_params(context)
+        if isinstance(each, click.Option) and not each.hidden
+        for name in (*each.opts, *each.secondary_opts)
+        if name.startswith("--")
+    ]
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str], *, remedy: str) -> UnknownName:

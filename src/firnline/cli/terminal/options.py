@@ -1,6 +1,6 @@
 """Options that commands share: which cluster to ask, until when, and how to print. WORLD."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -84,6 +84,42 @@ def timeout_option(default_s: float) -> Callable[[F], F]:
         callback=begin,
         metavar="SECONDS",
         help="Give up after this time, whatever hangs. [env: FIRNLINE_TIMEOUT]",
+    )
+
+
+class _Renamed(click.Option):
+    """An option whose older names still work, and are shown nowhere."""
+
+    def __init__(self, names: Sequence[str], *, older: Sequence[str] = (), **attributes: Any):
+        super().__init__([*names, *older], **attributes)
+        self._older = older
+
+    def get_help_record(self, context: click.Context) -> tuple[str, str] | None:
+        accepted = self.opts
+        self.opts = [name for name in accepted if name not in self._older]
+        try:
+            return super().get_help_record(context)
+        finally:
+            self.opts = accepted
+
+
+def set_option(
+    text: str, *, name: str = "overrides", older: Sequence[str] = ()
+) -> Callable[[F], F]:
+    """Add --set, which is how all commands take settings; it is the argument `name`.
+
+    text   for --help
+    older  names that this option of the command had before
+    """
+    return click.option(
+        "-X", "--set", name, cls=_Renamed, older=older, multiple=True, metavar="KEY=VALUE", help=text
+    )  # fmt: skip
+
+
+def unset_option(text: str, *, name: str, older: Sequence[str] = ()) -> Callable[[F], F]:
+    """Add --unset, which is how all commands return a setting to its default."""
+    return click.option(
+        "--unset", name, cls=_Renamed, older=older, multiple=True, metavar="KEY", help=text
     )
 
 

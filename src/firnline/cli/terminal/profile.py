@@ -62,8 +62,7 @@ def use(name: str) -> None:
     """Let commands use this profile from now on."""
     found = profiles.read()
     if name not in found.profiles:
-        hint = did_you_mean(name, found.profiles)
-        raise ConfigError(f"no profile {name!r} in {profiles.path()}. {hint}")
+        raise profiles.no_profile(name, found.profiles)
     profiles.write(profiles.with_value(found.text, None, profiles.IN_USE, name))
     click.echo(f"commands use {name} from now on")
 

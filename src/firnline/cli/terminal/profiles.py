@@ -120,9 +120,18 @@ def chosen() -> tuple[str | None, Mapping[str, Any]]:
         return None, {}
     profiles = read().profiles
     if name not in profiles:
-        hint = did_you_mean(name, profiles, remedy="`firnline profile list` shows all")
-        raise ConfigError(f"{source}: no profile {name!r} in {path()}. {hint}")
+        raise no_profile(name, profiles, f"{source}: ")
     return name, profiles[name]
+
+
+def no_profile(name: str, profiles: Mapping[str, Any], who: str = "") -> ConfigError:
+    """Return the error for a profile that the file does not have. `who` names it comes first."""
+    hint = did_you_mean(
+        name, profiles,
+        remedy="`firnline profile list` shows all",
+        none=f"There are none: `firnline profile set {name} bootstrap=HOST:PORT` makes it",
+    )  # fmt: skip
+    return ConfigError(f"{who}no profile {name!r} in {path()}. {hint}")
 
 
 class Profiles(NamedTuple):

@@ -15,15 +15,17 @@ from firnline.cli.show import (
     connect,
     duration_of,
     format_option,
+    paragraph,
     rows,
     size_of,
     timeout_option,
 )
 from firnline.cli.terminal.completion import complete_topics
 from firnline.cli.tier.check import check
+from firnline.cli.tier.closing import closing_of
 from firnline.cli.tier.explain import explain
 from firnline.cli.tier.metadata import metadata
-from firnline.cli.tier.why import reasons
+from firnline.cli.tier.why import reasons, unrolled_topics
 from firnline.client.admin import BrokerTier, NotAllCopied
 
 # A flush copies whole segments.
@@ -56,7 +58,9 @@ def status(topic: str | None, bootstrap: str, style: str) -> None:
     """
     with connect(bootstrap) as admin:
         brokers = admin.tier_status([topic] if topic else None)
-    found = [row for broker in brokers for row in broker.partitions]
+        found = [row for broker in brokers for row in broker.partitions]
+        unrolled = unrolled_topics(found) if style == "table" else ()
+        closing = closing_of(admin, brokers, unrolled) if unrolled else {}
     found.sort(key=lambda row: (row["topic"], row["partition"]))
     if style == "json":
         as_json({"partitions": found, "brokers": [_for_programs(broker) for broker in brokers]})
@@ -68,11 +72,11 @@ def status(topic: str | None, bootstrap: str, style: str) -> None:
             less_important=("log_start", "local_start", "local", "waiting"),
         )
         problems = [line for broker in brokers for line in _problems(broker)]
-        problems += reasons(found, is_everything=topic is None and not problems)
+        problems += reasons(found, closing, is_everything=topic is None and not problems)
         if problems:
             click.echo()
         for line in problems:
-            click.echo(line)
+            paragraph(line)
     if any(row["problem"] for row in found) or any(
         b.problem or b.circuits or b.unanswered for b in brokers
     ):

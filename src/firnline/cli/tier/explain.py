@@ -9,10 +9,16 @@ import click
 from firnline.base.errors import ConfigError, some_of
 from firnline.base.ids import uuid_text
 from firnline.cli.show import SOMETHING_IS_WRONG, as_json, facts, format_option
+from firnline.cli.terminal.names import did_you_mean
 from firnline.cli.tier.store import named_store, store_options, tier_config
 from firnline.stores.registry import open_store
 from firnline.tiered.catalog.format import PartitionCatalog
-from firnline.tiered.objects.catalog_reader import list_partitions, read_catalog, resolve_topic
+from firnline.tiered.objects.catalog_reader import (
+    list_partitions,
+    list_topics,
+    read_catalog,
+    resolve_topic,
+)
 from firnline.tiered.objects.explain import Explained
 from firnline.tiered.objects.explain import explain as explain_offset
 
@@ -37,9 +43,10 @@ def explain(
     store = open_store(uri, settings, is_writer=False)
     known = resolve_topic(store, topic)
     if known is None:
+        hint = did_you_mean(topic, {each.topic for each in list_topics(store)})
         raise ConfigError(
             f"{uri} has no topic {topic}: it has those with remote.storage.enable=true, once something of"
-            " theirs was copied"
+            f" theirs was copied. {hint}"
         )
     catalog = read_catalog(store, known.topic_id, partition)
     if catalog is None:

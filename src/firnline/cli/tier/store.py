@@ -9,6 +9,7 @@ import click
 
 from firnline.base.errors import ConfigError
 from firnline.cli.server import read_file
+from firnline.cli.terminal.options import set_option
 from firnline.config.broker import BrokerConfig, broker_keys
 from firnline.config.load import read_environment, read_overrides
 from firnline.config.parse import parse
@@ -29,10 +30,8 @@ _KEYS = (
 
 
 def store_options(function: F) -> F:
-    """Add -X and --config."""
-    settings = click.option(
-        "-X", "overrides", multiple=True, metavar="KEY=VALUE", help="Set rsm.config.store.*."
-    )
+    """Add --set and --config."""
+    settings = set_option("Set rsm.config.store.*.")
     file = click.option(
         "--config", "file", type=click.Path(exists=True, dir_okay=False, path_type=Path),
         help="Take rsm.config.* from this server.properties.",

@@ -6,9 +6,9 @@ Kafka's ConsumerConfig.
 """
 
 from collections.abc import Iterable
-from difflib import get_close_matches
 
 from firnline.base.errors import ConfigError
+from firnline.config.parse import nearest
 
 PREFIX = "kafka."
 ISOLATION_LEVEL = "kafka.isolation.level"
@@ -27,6 +27,8 @@ _REFUSED = {
 }
 # How the settings of a Kafka consumer begin. Each of them passes: it says how to reach brokers, to
 # authenticate, to fetch or to belong to a group.
+# Above this, a name is taken for one that acts.
+_ALIKE = 0.85
 _CONSUMER = (
     "allow.auto.create.", "auto.commit.", "auto.include.", "bootstrap.servers", "client.", "config.",
     "connections.", "default.api.", "enable.metrics.", "exclude.internal.", "fetch.", "group.", "heartbeat.",
@@ -52,8 +54,8 @@ def check_kafka_options(names: Iterable[str]) -> list[str]:
             raise ConfigError(f"option {name} is not supported: {_REFUSED[setting]}")
         if is_known(setting):
             continue
-        near = get_close_matches(name, ACTING, n=1, cutoff=0.85)
+        near = nearest(name, ACTING, alike=_ALIKE)
         if near:
-            raise ConfigError(f"unknown option {name}; did you mean {near[0]}?")
+            raise ConfigError(f"unknown option {name}; did you mean {near}?")
         notes.append(f"option {name} is no setting of a Kafka consumer; it has no effect")
     return notes

@@ -9,11 +9,11 @@ import json
 import re
 import warnings
 from collections.abc import Mapping
-from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 from firnline.base.errors import ConfigError
 from firnline.base.units import GIB, INT32_MAX, INT64_MAX, KIB, MIB
+from firnline.config.parse import nearest
 from firnline.spark.gaps.causes import FAIL, GAP_ACTIONS, ON_GAP
 from firnline.spark.options.brokers import READ_FROM, TIER, BrokerSettings, parse_brokers
 from firnline.spark.options.kafka import (
@@ -293,8 +293,8 @@ def _refuse_unknown(name: str) -> None:
         return
     if lower.startswith(PREFIX) and lower != PREFIX:
         return
-    near = get_close_matches(lower, known, n=1, cutoff=0.6)
-    hint = f"; did you mean {known[near[0]]}?" if near else f"; known are {', '.join(KNOWN)}"
+    near = nearest(lower, known)
+    hint = f"; did you mean {known[near]}?" if near else f"; known are {', '.join(KNOWN)}"
     raise ConfigError(f"unknown option {name}{hint}")
 
 

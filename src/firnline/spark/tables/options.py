@@ -4,11 +4,11 @@ A table refuses by name what it does not use: an option without effect would loo
 """
 
 from collections.abc import Mapping
-from difflib import get_close_matches
 from typing import NamedTuple
 
 from firnline.base.errors import ConfigError
 from firnline.base.units import INT64_MAX
+from firnline.config.parse import nearest
 from firnline.spark.options.tier import STORE_PREFIX, TIER_URI, parse_tier, refuse_relative
 from firnline.spark.tables.columns import AS_OF_OFFSET, GAPS, LOG_DIRS, RECORDS, TABLE, TABLES
 from firnline.stores.registry import URI_FORMS
@@ -72,8 +72,8 @@ def _table(given: Mapping[str, str]) -> str:
     if name == RECORDS or name in TABLES:
         return name
     known = [RECORDS, *TABLES]
-    near = get_close_matches(name, known, n=1, cutoff=0.6)
-    hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(known)}"
+    near = nearest(name, known)
+    hint = f"did you mean {near}?" if near else f"known are {', '.join(known)}"
     raise ConfigError(f"no such table: {name}; {hint}")
 
 
@@ -84,8 +84,8 @@ def _refuse_unused(option: str, name: str, used: tuple[str, ...]) -> None:
         return
     if TIER_URI in used and lower.startswith(STORE_PREFIX) and lower != STORE_PREFIX:
         return
-    near = get_close_matches(lower, known, n=1, cutoff=0.6)
-    hint = f"did you mean {known[near[0]]}?" if near else f"it uses {', '.join(known.values())}"
+    near = nearest(lower, known)
+    hint = f"did you mean {known[near]}?" if near else f"it uses {', '.join(known.values())}"
     raise ConfigError(f"table {name} does not use the option {option}; {hint}")
 
 
