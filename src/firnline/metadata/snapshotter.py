@@ -14,9 +14,10 @@ from contextlib import suppress
 from functools import partial
 from typing import NamedTuple, Protocol
 
-from firnline.base.effects import Effects, Note, SetTimer, Submit, Warn
+from firnline.base.effects import Effects, SetTimer, Submit
 from firnline.base.errors import Bug, Code, FirnlineError, KafkaError
 from firnline.base.ids import OffsetAndEpoch
+from firnline.base.log_lines.quorum import SNAPSHOT_FAILED, SNAPSHOT_TAKEN
 from firnline.base.ports import File
 from firnline.base.units import HOUR_MS, MIB, MINUTE_MS
 from firnline.config.broker import BrokerConfig
@@ -334,10 +335,11 @@ class Snapshotter:
             latest_latency_ms=took_ms,
             total_latency_ms=counters.total_latency_ms + took_ms,
         )
-        line = f"took the snapshot {snapshot_name(part.snapshot_id)} of the metadata: {part.size_bytes}"
-        note = Note(
-            logger="firnline.metadata",
-            line=f"{line} bytes, {self.record_count} records, {took_ms} ms",
+        note = SNAPSHOT_TAKEN(
+            snapshot=snapshot_name(part.snapshot_id),
+            bytes=part.size_bytes,
+            records=self.record_count,
+            took_ms=took_ms,
         )
         return [note, *self._notify_callbacks(part.snapshot_id, now_ms)]
 
@@ -358,10 +360,7 @@ class Snapshotter:
         wait_ms = min(_RETRY_MIN_MS << min(self._failures, 20), _RETRY_MAX_MS)
         self._failures += 1
         self._retry_at_ms = now_ms + wait_ms
-        line = f"no snapshot of the metadata was taken: {problem}; the log is kept, and grows, until one is"
-        warning = Warn(
-            logger="firnline.metadata", line=f"{line}. The next try is in {wait_ms // 1000} s"
-        )
+        warning = SNAPSHOT_FAILED(error=problem, next_try_s=wait_ms // 1000)
         timer = SetTimer(key=_RETRY_TIMER, at_ms=self._retry_at_ms, then=self._begin_if_due)
         error = problem if isinstance(problem, KafkaError) else None
         error = error or KafkaError(Code.KAFKA_STORAGE_ERROR, str(problem))

@@ -10,10 +10,10 @@ from collections.abc import Mapping
 
 from firnline.base.errors import ConfigError
 from firnline.base.log_lines.line import LOGGERS
-from firnline.base.log_lines.node import LEVEL_CHANGED
+from firnline.base.log_lines.process import LEVEL_CHANGED
 from firnline.base.ports import ROOT_LOGGER
 from firnline.config.parse import nearest
-from firnline.runtime.logs.lines import LineLogger
+from firnline.runtime.logs.lines import log_line
 
 _KAFKA_LEVELS: dict[str, int] = {
     "FATAL": logging.CRITICAL,
@@ -63,9 +63,6 @@ def apply_levels(levels: Mapping[str, int]) -> None:
 class ProcessLoggers:
     """The loggers of this process: `base.ports.Loggers`."""
 
-    def __init__(self) -> None:
-        self._lines = LineLogger()
-
     def levels(self) -> dict[str, str]:
         """Return Kafka's name of the level in force for each logger, the root first."""
         found = {ROOT_LOGGER: _kafka_name(logging.getLogger().getEffectiveLevel())}
@@ -78,7 +75,7 @@ class ProcessLoggers:
         number = logging.NOTSET if level is None else _KAFKA_LEVELS[level]
         logging.getLogger("" if name == ROOT_LOGGER else name).setLevel(number)
         in_force = self.levels()[name]
-        self._lines.log(LEVEL_CHANGED(logger=name, level=in_force, is_own=level is not None))
+        log_line(LEVEL_CHANGED(logger=name, level=in_force, is_own=level is not None))
 
 
 def _kafka_name(level: int) -> str:
