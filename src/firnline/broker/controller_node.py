@@ -10,6 +10,7 @@ from functools import partial
 from typing import NamedTuple, Protocol
 
 from firnline.base.background import Background
+from firnline.base.counting.machine import MachineFacts
 from firnline.base.effects import CancelTimer, Effect, Effects, SetTimer
 from firnline.base.errors import Bug, KafkaError, some_of
 from firnline.base.log_lines import cluster as lines
@@ -116,6 +117,7 @@ class ControllerNode:
         self.sliced_tasks = Background("controller requests", is_round_robin=True)
         self.config = config
         self.loggers: Loggers = NoLoggers()
+        self.machine = MachineFacts()
         self.node_id: int = config.node_id
         self.cluster_id = cluster_id
         self.quorum = quorum

@@ -131,6 +131,7 @@ class Snapshotter:
         )
         self._callbacks: list[SnapshotCallback] = []
         self._failures = 0  # since the last success
+        self.problem: str | None = None  # why the last one was not taken
         self._retry_at_ms = 0
         self._bytes = 0
         self._since_ms: int | None = None
@@ -325,6 +326,7 @@ class Snapshotter:
         self.record_count = self._emitted_count
         self._before = None
         self._failures = self._retry_at_ms = 0
+        self.problem = None
         took_ms = now_ms - began_at_ms
         counters = self.counters
         self.latencies.add(took_ms)
@@ -359,6 +361,7 @@ class Snapshotter:
         self.counters = self.counters._replace(failed=self.counters.failed + 1)
         wait_ms = min(_RETRY_MIN_MS << min(self._failures, 20), _RETRY_MAX_MS)
         self._failures += 1
+        self.problem = str(problem)
         self._retry_at_ms = now_ms + wait_ms
         warning = SNAPSHOT_FAILED(error=problem, next_try_s=wait_ms // 1000)
         timer = SetTimer(key=_RETRY_TIMER, at_ms=self._retry_at_ms, then=self._begin_if_due)

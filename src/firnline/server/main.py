@@ -199,9 +199,9 @@ class _Process:
         self._loop.watch(self._wake, READABLE, self._on_signal)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._note_signal)
-        if isinstance(node, BrokerNode):
-            paths = (*config.directories, config.metadata_directory)
-            self._watch = MachineWatch(self._loop, node.machine, paths, runtime.now_ms)
+        own_paths = config.directories if isinstance(node, BrokerNode) else ()
+        paths = (*own_paths, config.metadata_directory)
+        self._watch = MachineWatch(self._loop, node.machine, paths, runtime.now_ms)
         self._serve_controllers()
         self._loop.call_later(LOOK_S, self._look_after_garbage)
         self._loop.slow_steps.watch_garbage()
