@@ -29,7 +29,7 @@ from firnline.config.load import (
 )
 from firnline.runtime.logs.formats import FORMATS, TEXT, formatter_of
 from firnline.runtime.logs.handler import BackgroundHandler
-from firnline.runtime.logs.levels import apply_levels, parse_levels
+from firnline.runtime.logs.levels import apply_levels, is_for_operators, parse_levels
 from firnline.runtime.logs.lines import log_line
 from firnline.server.config_sources import load_settings
 
@@ -122,6 +122,7 @@ def log_to_stderr(level: str, redact: Callable[[str], str] = str, form: str = TE
     except (AttributeError, OSError, ValueError):  # a test has put something else there
         handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(formatter_of(form, redact))
+    handler.addFilter(is_for_operators)
     logging.basicConfig(handlers=[handler], force=True)
     apply_levels(parse_levels(level))
 

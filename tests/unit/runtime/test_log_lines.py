@@ -9,8 +9,14 @@ import pytest
 from firnline.base.errors import ConfigError
 from firnline.base.log_lines.cluster import ISR_SHRUNK, TOPIC_CREATED
 from firnline.base.log_lines.line import LOGGERS, Fields
-from firnline.base.log_lines.tier import STORE_FAILS
-from firnline.runtime.logs.levels import ProcessLoggers, apply_levels, parse_levels
+from firnline.base.log_lines.tier import SEGMENT_COPIED, STORE_FAILS
+from firnline.cli.server import log_to_stderr
+from firnline.runtime.logs.levels import (
+    ProcessLoggers,
+    apply_levels,
+    is_for_operators,
+    parse_levels,
+)
 from firnline.runtime.logs.lines import BOUNDS, BURST, LineLogger
 
 
@@ -165,3 +171,33 @@ def test_a_level_set_at_run_time_is_told_and_can_be_taken_back(lines: Lines) -> 
         {"logger": "firnline.tiered", "level": "DEBUG", "is_own": True},
         {"logger": "firnline.tiered", "level": "INFO", "is_own": False},
     ]
+
+
+def test_root_at_debug_lets_no_other_library_write_its_requests(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A client may set it, and what the client of a store says at debug has its signatures."""
+    root = logging.getLogger()
+    before, level = root.handlers[:], root.level
+    try:
+        log_to_stderr("info")
+        ProcessLoggers().set_level("root", "DEBUG")
+        logging.getLogger("botocore.auth").debug("Authorization: a signature")
+        logging.getLogger("botocore.auth").warning("slow down")
+        LineLogger().log(SEGMENT_COPIED(topic="t"))
+        root.handlers[0].flush()
+    finally:
+        for each in root.handlers[:]:
+            root.removeHandler(each)
+        for each in before:
+            root.addHandler(each)
+        apply_levels({"": level})
+    told = capsys.readouterr().err
+    assert "segment copied topic=t" in told
+    assert "slow down" in told
+    assert "signature" not in told
+
+
+def test_a_handler_that_is_set_up_keeps_records_of_others_out() -> None:
+    made = logging.LogRecord("urllib3", logging.DEBUG, "", 0, "GET /", None, None)
+    assert not is_for_operators(made)

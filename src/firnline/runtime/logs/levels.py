@@ -60,6 +60,15 @@ def apply_levels(levels: Mapping[str, int]) -> None:
         logging.getLogger(name).setLevel(levels.get(name, logging.NOTSET))
 
 
+def is_for_operators(record: logging.LogRecord) -> bool:
+    """Whether a record is written: below INFO only those of a node's own loggers.
+
+    Any client may set the level of the root to DEBUG. The client of a store would then write each request,
+    with its signature.
+    """
+    return record.levelno >= logging.INFO or record.name in LOGGERS
+
+
 class ProcessLoggers:
     """The loggers of this process: `base.ports.Loggers`."""
 
