@@ -93,3 +93,12 @@ def test_every_default_survives_a_trip_through_text() -> None:
 def test_the_nearest_name_is_found_and_a_far_one_is_not() -> None:
     assert nearest("log.retention.hour", broker_keys()) == "log.retention.hours"
     assert nearest("zzz", broker_keys()) is None
+
+
+def test_an_error_about_a_secret_shows_no_part_of_it() -> None:
+    """Today's secrets are free text, which nothing refuses; a provider may return any value."""
+    key = KEYS["retention.ms"]
+    for secret, is_hidden in ((key._replace(is_sensitive=True), False), (key, True)):
+        with pytest.raises(ConfigError, match="expected a whole number") as problem:
+            parse(secret, "hunter2", is_hidden=is_hidden)
+        assert "hunter2" not in str(problem.value)
