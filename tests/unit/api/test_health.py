@@ -1,5 +1,7 @@
 """What a broker says is wrong with it: to `cluster status`, and as a metric."""
 
+from typing import Any
+
 import pytest
 
 from firnline.api import health
@@ -123,7 +125,8 @@ def of_controller(harness: Harness) -> dict[str, str]:
         Connection(), memoryview(bytearray(frame))[4:], harness.now_ms
     )
     assert isinstance(reply, Reply)
-    assert [(row.kind, row.what, row.see) for row in reply.message.problems] == [*map(tuple, found)]
+    answer: Any = reply.message
+    assert [(row.kind, row.what, row.see) for row in answer.problems] == [*map(tuple, found)]
     return {each.kind: each.what for each in found}
 
 
