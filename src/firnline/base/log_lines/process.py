@@ -168,7 +168,7 @@ CONNECTION_CLOSED = LogLine(
     _NET,
     WARNING,
     "connection closed by this node",
-    ("host", "client_id", "reason", "bytes", "setting"),
+    ("host", "reason", "bytes", "setting"),
     "Others need the memory that it holds, or its records cannot be read. `setting`: the limit that was"
     " reached.",
 )
