@@ -113,8 +113,8 @@ def test_former_topics_of_a_name_are_told_and_the_newest_is_read(
     (line,) = said(caplog, store, **options)
     newest, former = (uuid_text(bytes([number]) * 16) for number in (2, 1))
     assert "count=2 topic=t" in line
-    assert f"topic id {newest}" in line
-    assert f"former ones: {former}" in line
+    assert f"topic_id={newest}" in line
+    assert f"former={former} " in line
 
 
 def test_an_error_about_a_topic_that_is_not_there_names_the_setting() -> None:

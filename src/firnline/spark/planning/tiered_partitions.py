@@ -90,7 +90,7 @@ def _newest(topics: Sequence[CatalogTopic]) -> CatalogTopic:
         warn(
             _log, "the tier has several topics of one name; the newest is read, not the former ones",
             count=len(topics), topic=topics[0].topic, topic_id=uuid_text(topics[0].topic_id),
-            former=others, advice="the table topics tells of all",
+            former=others, advice="the table `topics` tells of all",
         )  # fmt: skip
     return topics[0]
 
