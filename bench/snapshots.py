@@ -22,8 +22,9 @@ from crc32c import crc32c
 
 from bench.measure import report
 from bench.metadata import LEVEL, content
-from firnline.base.effects import Effects, Flush, Note, SetTimer, Submit
+from firnline.base.effects import Effects, Flush, SetTimer, Submit
 from firnline.base.ids import OffsetAndEpoch
+from firnline.base.log_lines.line import Log
 from firnline.config.load import load
 from firnline.metadata import records as r
 from firnline.metadata.features import record_version
@@ -124,7 +125,7 @@ class Node:
             effects = effect.then(NOW)
             took = time.thread_time() - began
             self.slices.append(took - (PAUSES.total_s - paused))
-        elif not isinstance(effect, Note):
+        elif not isinstance(effect, Log):
             assert isinstance(effect, Submit)
             effects = effect.then(effect.work(), NOW)
         self.waiting += effects

@@ -204,6 +204,13 @@ PLANTED = {
     "id() in pure code": '"""Votes. PURE."""\n_x = [id(1)]\n',
     "import of time in pure code": '"""Votes. PURE."""\nimport time\n',
     "import of os in pure code": '"""Votes. PURE."""\nfrom os import environ\n',
+    "log.info(): declare the line": '"""Votes. PURE."""\n\n\nlog.info("a vote came")\n',
+    "_log.warning(): declare the line": '"""Votes. PURE."""\n_log.warning("%s", 1)\n',
+    "self._logger.error(): declare": '"""Votes. PURE."""\nself._logger.error("no")\n',
+    "logging.getLogger(): declare": '"""Votes. WORLD."""\n_x = logging.getLogger("firnline")\n',
+    "logging.critical(): declare": '"""Votes. WORLD."""\nlogging.critical("bad")\n',
+    "from logging import": '"""Votes. WORLD."""\nfrom logging import getLogger\n',
+    "warnings.warn(): declare": '"""Votes. WORLD."""\nwarnings.warn("bad")\n',
     "was left for later": '"""Votes. PURE."""\n# TO' + "DO: count them\n",
 }
 
@@ -212,6 +219,7 @@ PLANTED = {
 def test_a_planted_fault_is_found(said: str) -> None:
     path = "raft/utils.py" if "says nothing" in said else "log/votes.py"
     path = "raft/votes.py" if "WORLD" in said else path
+    path = "runtime/votes.py" if "logging" in said or "warnings" in said else path
     found = faults(path, PLANTED[said])
     assert len(found) == 1
     assert said in found[0]

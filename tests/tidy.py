@@ -71,6 +71,18 @@ REGISTERING = {"command", "group", "fixture"}
 PYTHONS_OWN = {"tell"}
 # The words of an identifier, in snake case or camel case.
 WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+# What logs the lines that all others declare, and what sets up Python's logging for it.
+LOGS_ITSELF = {
+    "runtime/logs/handler.py",
+    "runtime/logs/levels.py",
+    "runtime/logs/lines.py",
+    "spark/log_lines.py",
+}
+LOG_METHODS = {
+    *("debug", "info", "warning", "warn", "error", "critical", "fatal", "exception", "log"),
+    "makeRecord",
+}
+SAY_IT = "declare the line in base/log_lines and log it with `log_line` or as an effect (in Spark: `warn`)"
 LEFTOVERS = re.compile(r"\b(?:TO" + r"DO|FIX" + r"ME|XX" + r"X)\b|NotImplemented" + r"Error")
 
 
@@ -93,6 +105,7 @@ def faults(path: str, source: str) -> list[str]:
     if path.partition("/")[0] in TYPED_PACKAGES:
         lines = source.splitlines()
         found += [f"{path}:{line}: {text}" for line, text in PublicAny(lines).check(path, tree)]
+    found += [f"{path}:{line}: {text}" for line, text in _logging_faults(path, tree)]
     if path.startswith("tiered/") and kind_of(tree) == "PURE":
         found += [f"{path}:{line}: {text}" for line, text in _blocking_faults(tree)]
     if kind_of(tree) in ("PURE", "STORE"):
@@ -281,6 +294,26 @@ def _blocking_faults(tree: ast.Module) -> Iterator[tuple[int, str]]:
         called = node.func.attr
         if called in BLOCKING_CALLS:
             yield node.lineno, f"{called}() waits for a store: it belongs in tiered/objects"
+
+
+def _logging_faults(path: str, tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Find log calls that pass by the declared lines: a sentence of its own has no fields for programs."""
+    if path in LOGS_ITSELF:
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module in ("logging", "warnings", "syslog"):
+            yield node.lineno, f"from {node.module} import: {SAY_IT}"
+        if not isinstance(node, ast.Call):
+            continue
+        called = ast.unparse(node.func)
+        owner, _, method = called.rpartition(".")
+        is_logger = owner.lower().rpartition(".")[2].strip("_") in ("log", "logger", "logging")
+        if (
+            ((is_logger or called.startswith("logging.getLogger(")) and method in LOG_METHODS)
+            or (called == "logging.getLogger" and not path.startswith("spark/"))
+            or called == "warnings.warn"
+        ):
+            yield node.lineno, f"{called}(): {SAY_IT}"
 
 
 def _import_faults(path: str, line: int, module: str) -> Iterator[tuple[int, str]]:

@@ -121,7 +121,11 @@ def has_failed(port: int, times: float) -> bool:
 
 
 def complaints(broker: Broker) -> list[str]:
-    return [line for line in broker.log_text().splitlines() if "t-0 is not compacted" in line]
+    return [
+        line
+        for line in broker.log_text().splitlines()
+        if "log is not compacted topic=t partition=0" in line
+    ]
 
 
 def unfinished(directory: Path) -> list[Path]:

@@ -144,7 +144,7 @@ def _replace(path: Path, old: str, new: str) -> None:
     path.write_text(text.replace(old, new))
 
 
-_CUT = "were not whole, and cut off"
+_CUT = "log cut off"
 _SYNCED = ("damaged below its recovery point", "offset=", "remedy=")
 
 

@@ -63,7 +63,7 @@ def test_a_damaged_replica_is_led_by_others_and_comes_back_repaired(
             damaged.start()
             for name in (TOPIC, ALONE):
                 await_offline(cluster, name, [damaged.node_id])
-                assert f"{name}-0 is not served" in damaged.log_text()
+                assert f"partition is not served topic={name} partition=0" in damaged.log_text()
             await_partition(admin, ALONE, lambda it: not is_led(it))
             led = await_partition(admin, TOPIC, is_led)
             assert led.leader != damaged.node_id

@@ -156,7 +156,7 @@ def test_a_broker_without_a_tier_serves_no_tiered_partition_that_it_is_given(
         settings.write_text(with_tier.replace(f"{switch}true", f"{switch}false"))
         cluster.start_node(forgetful)
         move(cluster, topic, [1, 2, forgetful])
-        line = f"{topic}-0 is not served: its topic is tiered, and this broker has no tier"
+        line = f'topic={topic} partition=0 error="its topic is tiered, and this broker has no tier'
         until("it says so", lambda: line in cluster.log_text(forgetful))
         work.await_acks(100)
         assert forgetful not in replicas_of(cluster, topic)[1]

@@ -152,7 +152,7 @@ def test_old_metadata_beside_newer_logs_costs_no_record(base: Path) -> None:
     renamed = sorted(path.name for path in (base / "b").glob("n*-stray"))
     assert [name.partition(".")[0] for name in renamed] == strays
     assert all(
-        f"{base / 'b' / name}: these records belong to no topic" in broker.log_text()
+        f'path={base / "b" / name} reason="these records belong to no topic' in broker.log_text()
         for name in renamed
     )
     code, found = doctor("--data-dir", base / "a", "--data-dir", base / "b")

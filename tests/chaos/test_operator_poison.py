@@ -69,9 +69,9 @@ def test_garbage_in_the_metadata_of_the_tier_costs_no_start_and_no_record(
             assert broker.log_text().count("cannot be read") >= 4
     with running(Broker(data, tier=tier)) as broker:
         offsets = {
-            int(line.partition(f"{TIER}-")[2].partition(":")[0]): line.partition("offset ")[
-                2
-            ].split()[0]
+            int(line.partition(" partition=")[2].split()[0]): line.partition(" offset=")[2].split()[
+                0
+            ]
             for line in broker.log_text().splitlines()
             if "cannot be read" in line
         }

@@ -139,7 +139,6 @@ def test_every_node_reports_its_snapshots_and_takes_one_when_it_is_asked(cluster
         assert row["log_start_offset"] <= newest["end_offset"] <= row["log_end_offset"]
         assert 0 <= row["now_ms"] - newest["last_contained_ms"] < 600_000
         assert row["failed"] == 0
-        assert "took the snapshot" in node.log_text()
         assert (row["damaged"], row["forgotten_offset"]) == ([], -1)
     controllers = ",".join(f"127.0.0.1:{node.port}" for node in cluster.controllers)
     said = firnline("quorum", "snapshots", "--bootstrap-controller", controllers)
@@ -266,7 +265,7 @@ def test_a_controller_that_everybody_can_reach_says_so_once_at_its_start(tmp_pat
     """And one that is bound to an address says nothing of it."""
     made = Cluster(tmp_path, [(FIRNLINE, CONTROLLER)], QUICK)
     node = made[1]
-    line = "is bound to all addresses of this machine"
+    line = "a controller listens on all addresses of this machine"
     for host, count in (("127.0.0.1", 0), ("", 1)):
         node.settings["listeners"] = f"CONTROLLER://{host}:{node.port}"
         node.start()

@@ -10,8 +10,9 @@ from typing import Any, cast
 
 import pytest
 
-from firnline.base.effects import Effects, Flush, Reply, Send, SetTimer, Warn
+from firnline.base.effects import Effects, Flush, Reply, Send, SetTimer
 from firnline.base.errors import Code, FirnlineError
+from firnline.base.log_lines.line import WARNING, Log
 from firnline.raft.election_state import ElectionState
 from firnline.raft.node import RaftNode
 from firnline.raft.settings import QuorumSettings
@@ -19,6 +20,7 @@ from firnline.records.batch import headers
 from tests.datadriven import run_script
 from tests.worlds import raft as raft_rig
 from tests.worlds.chance import CountingRng
+from tests.worlds.effects import said
 from tests.worlds.raft import Disk, Flight, Listener, Member, Net, part
 from tests.worlds.timers import WorldTimers
 
@@ -91,9 +93,10 @@ class RecordingMember(Member):
         self.report(f"timer {name} {effect.at_ms - self.net.now_ms}")
         super().on_set_timer(effect)
 
-    def on_warn(self, effect: Warn) -> None:
-        self.report(f"warn {effect.line.partition(': ')[2]}")
-        super().on_warn(effect)
+    def on_log(self, effect: Log) -> None:
+        if effect.level >= WARNING:
+            self.report(f"warn {said(effect)}")
+        super().on_log(effect)
 
 
 class RecordingListener(Listener):

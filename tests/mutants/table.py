@@ -2,6 +2,7 @@
 
 from tests.mutants.clusters import CLUSTERS
 from tests.mutants.compaction import COMPACTION
+from tests.mutants.operations import OPERATIONS
 from tests.mutants.patch import Mutant
 from tests.mutants.races import RACES
 from tests.mutants.replicas import REPLICAS
@@ -54,6 +55,7 @@ MUTANTS = (
     *TIER,
     *TIER_SPEED,
     *TIERED_CLUSTERS,
+    *OPERATIONS,
     # ------------------------------------------------------------------------------ elections
     Mutant(
         "rel-Q1: half of the voters is no majority",

@@ -40,6 +40,6 @@ def test_a_count_of_a_tier_that_lacks_records_says_so_with_the_command(tmp_path:
         env=os.environ | {"PYSPARK_PYTHON": sys.executable},
     )
     assert "rows: 7\n" in done.stdout, done.stderr
-    assert "no segment of t-0 is in the tier yet, so no record is read" in done.stderr
-    assert "the tier lacks the newest records of t-1, at least 2" in done.stderr
+    assert "no segment is in the tier yet, so no record is read partitions=t-0" in done.stderr
+    assert "the newest records, and they are not read partitions=t-1 at_least=2" in done.stderr
     assert done.stderr.count("`firnline tier flush t`") == 2

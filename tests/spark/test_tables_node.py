@@ -282,9 +282,7 @@ def test_of_several_nodes_the_log_that_reaches_furthest_is_read(
     everything = rows("metadata", log_dirs=stopped)
     for dirs in (f"{node},{stopped}", f"{stopped}, {node}"):
         assert rows("metadata", log_dirs=dirs) == everything
-    assert (
-        f"reaches furthest: path={stopped / LOG} end_offset={len(everything)} of=2" in caplog.text
-    )
+    assert f"reaches furthest path={stopped / LOG} end_offset={len(everything)} of=2" in caplog.text
 
 
 def test_a_directory_without_the_log_is_refused_with_what_to_give(tmp_path: Path) -> None:

@@ -50,18 +50,16 @@ from firnline.base.effects import (
     Effects,
     EnsureTopic,
     Flush,
-    Note,
     Reply,
     Send,
     SetTimer,
     Submit,
-    Warn,
 )
 from firnline.base.errors import KafkaError, StorageError, WorkTimedOut
-from firnline.base.log_lines.line import LEVEL_NAMES, Log
+from firnline.base.log_lines.line import INFO, LEVEL_NAMES, WARNING, Log, LogLine
+from firnline.base.log_lines.text import fields_text
 from firnline.base.ports import File, Fs, Rng
 from firnline.log.compaction.rounds import compact
-from firnline.runtime.logs.formats import fields_text
 from firnline.runtime.threads.flushes import problem_of
 from tests.worlds.clock import FakeClock
 from tests.worlds.timers import WorldTimers
@@ -91,8 +89,8 @@ class World:
         self.fs: Any = fs
         self.order = order
         self.timers = WorldTimers()
-        self.warnings: list[str] = []
-        self.notes: list[str] = []
+        self.warnings: list[str] = []  # as `message key=value`, at warning or above
+        self.notes: list[str] = []  # the same, at info or debug
         self.logged: list[str] = []  # as `logger level message key=value`
         self.replies: list[Reply] = []
         self.closed: list[CloseConnection] = []
@@ -187,14 +185,13 @@ class World:
 
     # ------------------------------------------------- what each effect does; a subclass overrides
 
-    def on_warn(self, effect: Warn) -> None:
-        self.warnings.append(effect.line)
-
-    def on_note(self, effect: Note) -> None:
-        self.notes.append(effect.line)
-
     def on_log(self, effect: Log) -> None:
         self.logged.append(line_text(effect))
+        text = said(effect)
+        if effect.level >= WARNING:
+            self.warnings.append(text)
+        else:
+            self.notes.append(text)
 
     def on_reply(self, effect: Reply) -> None:
         self.replies.append(effect)
@@ -431,8 +428,17 @@ def kept(answers: list[Any]) -> Callable[[Any, int], Effects]:
 def line_text(effect: Log) -> str:
     """Return a line as an operator sees it, without the time."""
     level = LEVEL_NAMES[effect.level]
-    fields = fields_text(effect.known_fields())
-    return f"{effect.line.logger} {level} {effect.line.message}{fields}"
+    return f"{effect.line.logger} {level} {said(effect)}"
+
+
+def told(message: str, level: int = INFO) -> Log:
+    """Return a line of a test."""
+    return LogLine("firnline", level, message, (), "")()
+
+
+def said(effect: Log) -> str:
+    """Return `message key=value` of a line."""
+    return f"{effect.line.message}{fields_text(effect.known_fields())}"
 
 
 # By type, as the simulator's host: the method that carries it out.
@@ -445,10 +451,8 @@ _ACTIONS: dict[type, str] = {
     EnsureTopic: "on_ensure_topic",
     Flush: "on_flush",
     Log: "on_log",
-    Note: "on_note",
     Reply: "on_reply",
     Send: "on_send",
     SetTimer: "on_set_timer",
     Submit: "on_submit",
-    Warn: "on_warn",
 }

@@ -154,7 +154,7 @@ def install(log: MetaLog, snapshot_id: OffsetAndEpoch) -> None:
 def truncate(log: MetaLog, offset: int) -> None:
     """Cut to the end."""
     world = carried_out(log.truncate_to(offset, _unhurt, NOW), NOW)
-    assert (world.timers, world.notes) == ({}, [])
+    assert (world.timers, world.warnings) == ({}, [])
 
 
 def _do_nothing(now_ms: int) -> Effects:

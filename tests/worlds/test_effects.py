@@ -16,17 +16,16 @@ from firnline.base.effects import (
     Effects,
     EnsureTopic,
     Flush,
-    Note,
     SetTimer,
     Submit,
-    Warn,
 )
 from firnline.base.errors import StorageError, WorkTimedOut
 from firnline.base.ids import TopicPartition
+from firnline.base.log_lines.line import WARNING
 from firnline.sim.disk import CrashableFs
 from tests.worlds.chance import SeededRng
 from tests.worlds.clock import FakeClock
-from tests.worlds.effects import World, kept
+from tests.worlds.effects import World, kept, told
 from tests.worlds.timers import _GONE_MAX, WorldTimers
 
 
@@ -58,7 +57,7 @@ def test_no_continuation_is_called_before_its_list_is_carried_out() -> None:
     story, world = Story(), World()
     story.reported = world.warnings  # one list, so that it shows the order of both
     second = story.submit("second", story.submit("follows"))
-    world.run([story.submit("first", second), story.submit("beside"), Warn(line="told")])
+    world.run([story.submit("first", second), story.submit("beside"), told("told", WARNING)])
     assert world.warnings == [
         "told",
         ("first", None),
@@ -81,7 +80,7 @@ def test_what_work_raises_is_its_result() -> None:
 def test_work_is_held_back_by_kind_or_one_by_one() -> None:
     story, world = Story(), World()
     world.holds_work = True
-    world.run([story.submit("a"), story.submit("b"), Note(line="n")])
+    world.run([story.submit("a"), story.submit("b"), told("n")])
     assert (story.reported, world.notes) == ([], ["n"])
     world.work_once()
     assert story.reported == [("a", None)]

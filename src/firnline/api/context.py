@@ -4,6 +4,8 @@ from collections.abc import Callable
 from typing import Generic, Protocol, TypeVarTuple
 
 from firnline.base.effects import CancelTimer, CloseConnection, Effect, Effects, Reply
+from firnline.base.errors import Asked
+from firnline.protocol.messages import api_name
 from firnline.protocol.schema import Message
 from firnline.protocol.session import Encoded, Wrapped
 
@@ -112,6 +114,11 @@ class RequestContext:
     def is_gone(self) -> bool:
         """Whether the client has disconnected."""
         return bool(getattr(self.connection, "closed", False))
+
+    @property
+    def asked(self) -> Asked:
+        """What was asked for, for the log."""
+        return Asked(self.client_id, api_name(self.api_key), self.api_version)
 
     @property
     def listener(self) -> str:

@@ -23,12 +23,12 @@ from firnline.api.fast_path import Fields, common_request
 from firnline.base.background import SlicedTask, run_to_completion
 from firnline.base.counting.requests import CopiedTimes
 from firnline.base.effects import Effects, Reply
-from firnline.base.errors import Bug, Code, KafkaError, ProtocolError, StorageError
+from firnline.base.errors import Asked, Bug, Code, KafkaError, ProtocolError, StorageError
 from firnline.base.limits import ARRAY_ELEMENTS_MAX, ELEMENT_HELD_BYTES
 from firnline.base.ports import Buffer
 from firnline.base.slices import FileSlice
 from firnline.protocol.compile import BAD_BYTES, ELEMENTS_PER_SLICE, slicing_reader
-from firnline.protocol.messages import MODULES, messages_of
+from firnline.protocol.messages import MODULES, api_name, messages_of
 from firnline.protocol.primitives import TooManyElements
 from firnline.protocol.schema import Message, Part
 from firnline.protocol.session import (
@@ -117,6 +117,15 @@ class Dispatcher:
 
         Raises ProtocolError: the caller closes the connection.
         """
+        try:
+            return self._on_frame(connection, frame, now_ms, owns_bytes=owns_bytes)
+        except ProtocolError as problem:
+            problem.asked = asked_of(frame)
+            raise
+
+    def _on_frame(
+        self, connection: Connection, frame: memoryview, now_ms: int, *, owns_bytes: bool
+    ) -> Effects:
         self.sliced_request = None
         try:
             key_and_version, correlation_id, client_length = _unpack_start(frame)
@@ -412,6 +421,22 @@ def _no_request(api: Api, problem: Exception) -> ProtocolError:
 def _check_end(api: Api, size: int, position: int, end: int) -> None:
     if end > size:
         raise ProtocolError("a request ends early", key=api.key, left=size - position)
+
+
+def asked_of(frame: Buffer) -> Asked | None:
+    """Return what a refused frame asks for, for the log; None if it has no header. Other bytes than those of
+    a request may look like one.
+    """
+    try:
+        key_and_version, _, client_length = _unpack_start(frame)
+    except struct.error:
+        return None
+    try:
+        client_id, _ = read_client_id(frame, client_length)
+    except (ProtocolError, *BAD_BYTES):
+        client_id = None
+    key = key_and_version >> 16
+    return Asked(client_id, api_name(key), key_and_version & 0xFFFF)
 
 
 class Start(NamedTuple):

@@ -1,4 +1,4 @@
-"""What is wrong with a broker, by its own account: for `firnline cluster status`, metrics and alerts. PURE.
+"""What is wrong with a node, by its own account: for `firnline cluster status`, metrics and alerts. PURE.
 
 Each problem has a kind, a sentence for people, and what tells more. It is reported while it lasts; what
 happened once, such as a failed append, for as long as it says here.
@@ -7,10 +7,12 @@ happened once, such as a failed append, for as long as it says here.
 from collections.abc import Generator
 from typing import TYPE_CHECKING, NamedTuple
 
-from firnline.base.counting.machine import HELD_UP_REPORTED_MS
+from firnline.base.counting.machine import HELD_UP_REPORTED_MS, MachineFacts
 from firnline.base.units import MIB
 
 if TYPE_CHECKING:
+    from firnline.api.forwarding import AnyNode
+    from firnline.broker.controller_node import ControllerNode
     from firnline.broker.node import BrokerNode
 
 # An append that failed within this time counts as failing now: producers try again all the time.
@@ -35,6 +37,13 @@ KINDS = (
     "tier-copies-behind",
     "metadata-lost",
     "snapshot-damaged",
+    "snapshot-fails",
+    "no-leader",
+)
+# A controller has no appends of clients, no log directories of its own that can fail alone, and no tier.
+CONTROLLER_KINDS = (
+    *("disk-nearly-full", "disk-silent", "loop-held-up"),
+    *("metadata-lost", "snapshot-damaged", "snapshot-fails", "no-leader"),
 )
 
 
@@ -49,9 +58,21 @@ class Problem(NamedTuple):
 def problems(node: "BrokerNode", now_ms: int) -> Generator[None, None, list[Problem]]:
     """Return the problems of this node, now; yields after some partitions, so that others are served."""
     found = yield from _appends(node, now_ms)
-    found += [*_disks(node, now_ms), *_loop(node, now_ms)]
+    found += [*_offline(node), *_machine(node.machine, now_ms)]
     found += yield from _tier(node, now_ms)
-    found += _metadata(node)
+    return _shown(node, [*found, *_metadata(node)])
+
+
+def controller_problems(node: "ControllerNode", now_ms: int) -> list[Problem]:
+    """Return the problems of a node that is only a controller. If its directory fails, the node stops."""
+    found = [*_machine(node.machine, now_ms), *_metadata(node)]
+    if node.quorum.leader_id < 0:
+        what = "the quorum has no leader that it knows: too few controllers reach one another"
+        found.append(Problem("no-leader", what, "`firnline quorum status`"))
+    return _shown(node, found)
+
+
+def _shown(node: "AnyNode", found: list[Problem]) -> list[Problem]:
     redact = node.config.redact
     return [each._replace(what=redact(each.what)) for each in found]
 
@@ -72,8 +93,8 @@ def _appends(node: "BrokerNode", now_ms: int) -> Generator[None, None, list[Prob
     ]
 
 
-def _disks(node: "BrokerNode", now_ms: int) -> list[Problem]:
-    found = [
+def _offline(node: "BrokerNode") -> list[Problem]:
+    return [
         Problem(
             "log-directory-offline",
             f"the log directory {path} has failed: {why}. Its replicas are offline until the next start",
@@ -81,7 +102,10 @@ def _disks(node: "BrokerNode", now_ms: int) -> list[Problem]:
         )
         for path, why in sorted(node.storage.offline.items())
     ]
-    machine = node.machine
+
+
+def _machine(machine: MachineFacts, now_ms: int) -> list[Problem]:
+    found = []
     for path, space in sorted(machine.disks.items()):
         if space.free_bytes < min(space.total_bytes // DISK_PART, DISK_LEFT_BYTES):
             left = f"{space.free_bytes / MIB:.0f} of {space.total_bytes / MIB:.0f} MiB are free"
@@ -92,11 +116,10 @@ def _disks(node: "BrokerNode", now_ms: int) -> list[Problem]:
     if machine.silent_disk and silent_ms > DISK_SILENT_MS:
         what = f"the disk of {machine.silent_disk} has not answered for {_seconds(silent_ms)}"
         found.append(Problem("disk-silent", what, "`dmesg`"))
-    return found
+    return [*found, *_loop(machine, now_ms)]
 
 
-def _loop(node: "BrokerNode", now_ms: int) -> list[Problem]:
-    machine = node.machine
+def _loop(machine: MachineFacts, now_ms: int) -> list[Problem]:
     ago_ms = now_ms - machine.held_up_at_ms
     if machine.held_up_ms < HELD_UP_MS or ago_ms >= HELD_UP_REPORTED_MS:
         return []
@@ -147,7 +170,7 @@ def _tier(node: "BrokerNode", now_ms: int) -> Generator[None, None, list[Problem
     return found
 
 
-def _metadata(node: "BrokerNode") -> list[Problem]:
+def _metadata(node: "AnyNode") -> list[Problem]:
     state = node.quorum.snapshot_state()
     found = []
     if state.forgotten is not None:
@@ -156,6 +179,10 @@ def _metadata(node: "BrokerNode") -> list[Problem]:
     if state.damaged_ids:
         what = f"it has set aside {len(state.damaged_ids)} damaged snapshot(s) of the metadata"
         found.append(Problem("snapshot-damaged", what, "`firnline quorum snapshots`"))
+    if node.quorum.snapshotter.problem is not None:
+        why = node.quorum.snapshotter.problem
+        what = f"it takes no snapshot of the metadata, whose log grows meanwhile: {why}"
+        found.append(Problem("snapshot-fails", what, "`firnline quorum snapshots`"))
     return found
 
 

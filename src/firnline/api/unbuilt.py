@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from firnline.api.context import RequestContext
-from firnline.base.effects import Effects, Warn
+from firnline.base.effects import Effects
+from firnline.base.log_lines.process import CLIENT_REFUSED, shown_client_id
 from firnline.base.units import MINUTE_MS
 
 if TYPE_CHECKING:
@@ -26,7 +27,6 @@ CONSUMER_PROTOCOL = (
 SAME_CLIENT_MS = 10 * MINUTE_MS
 LINES_PER_MINUTE = 10
 _CLIENTS_MAX = 1_000
-_CLIENT_ID_CHARS = 100
 
 
 class _Named:
@@ -38,7 +38,7 @@ class _Named:
 
     def note(self, sentence: str, context: RequestContext, now_ms: int) -> Effects:
         """See `note_refusal`."""
-        client_id = repr((context.client_id or "")[:_CLIENT_ID_CHARS])  # no client writes lines
+        client_id = shown_client_id(context.client_id) or ""
         client = (sentence, client_id, context.peer_host)
         named_ms = self._named_ms.get(client)
         if named_ms is not None and now_ms - named_ms < SAME_CLIENT_MS:
@@ -51,9 +51,13 @@ class _Named:
         if len(self._named_ms) >= _CLIENTS_MAX:
             del self._named_ms[next(iter(self._named_ms))]
         self._named_ms[client] = now_ms
-        return [
-            Warn(line=f"a client was refused: client_id={client_id} host={client[2]}: {sentence}")
-        ]
+        line = CLIENT_REFUSED(
+            host=context.peer_host,
+            client_id=client_id,
+            api=context.asked.api,
+            reason=sentence,
+        )
+        return [line]
 
 
 _named: "WeakKeyDictionary[object, _Named]" = WeakKeyDictionary()

@@ -13,6 +13,7 @@ from firnline.base.errors import KafkaError, StorageError
 from firnline.base.event import event
 from firnline.base.ids import TopicPartition
 from firnline.base.log_lines.line import Log
+from firnline.base.log_lines.storage import STORAGE_FAILED
 from firnline.base.ports import File
 
 Effects = list["Effect"]
@@ -194,25 +195,6 @@ class CloseConnection(Generic[Context]):
     instead: Reply[Context] | None = None
 
 
-@event
-class Warn:
-    """Log a sentence at level WARNING: what is wrong, where, and what the operator can do.
-
-    `Log` is for what happens again and again in the life of a cluster, with fields that programs read.
-    """
-
-    line: str
-    logger: str = "firnline"
-
-
-@event
-class Note:
-    """Log a sentence at level INFO: what was done. Nothing is wrong."""
-
-    line: str
-    logger: str = "firnline"
-
-
 class Appended(NamedTuple):
     """The first and last offset of an appended batch, inclusive, and its LogAppendTime, or -1."""
 
@@ -254,8 +236,6 @@ Effect = (
     | Send[Any]
     | CloseConnection[Any]
     | Log
-    | Warn
-    | Note
     | Append
     | EnsureTopic
 )
@@ -266,4 +246,4 @@ def with_cause(problem: StorageError, effects: Effects) -> Effects:
 
     The disk port does not log every error itself.
     """
-    return [Warn(line=str(problem)), *effects] if effects else effects
+    return [STORAGE_FAILED(error=problem), *effects] if effects else effects

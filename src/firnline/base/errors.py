@@ -6,6 +6,7 @@ other partitions go on. The failure of a whole request is raised; `api/dispatch`
 
 from collections.abc import Sequence
 from enum import IntEnum
+from typing import NamedTuple
 
 from firnline.base.limits import WHY_CHARS_MAX
 
@@ -230,8 +231,21 @@ class KafkaError(FirnlineError):
         return self.code.value
 
 
+class Asked(NamedTuple):
+    """What a peer asked for, as far as its bytes say it."""
+
+    client_id: str | None
+    api: str | int | None  # its name, or the key of one that this node does not have
+    version: int | None
+
+
+NOTHING_ASKED = Asked(None, None, None)
+
+
 class ProtocolError(FirnlineError):
     """A peer sent bytes that are no valid request: the connection is closed without a response."""
+
+    asked: Asked | None = None
 
 
 class ConfigError(FirnlineError):

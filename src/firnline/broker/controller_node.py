@@ -10,9 +10,11 @@ from functools import partial
 from typing import NamedTuple, Protocol
 
 from firnline.base.background import Background
-from firnline.base.effects import CancelTimer, Effect, Effects, SetTimer, Warn
+from firnline.base.counting.machine import MachineFacts
+from firnline.base.effects import CancelTimer, Effect, Effects, SetTimer
 from firnline.base.errors import Bug, KafkaError, some_of
 from firnline.base.log_lines import cluster as lines
+from firnline.base.log_lines.cluster import LAST_REPLICA_STANDING
 from firnline.base.ports import Loggers, NoLoggers
 from firnline.broker.change_log.change_log import ChangeLog
 from firnline.broker.controller_port import (
@@ -115,6 +117,7 @@ class ControllerNode:
         self.sliced_tasks = Background("controller requests", is_round_robin=True)
         self.config = config
         self.loggers: Loggers = NoLoggers()
+        self.machine = MachineFacts()
         self.node_id: int = config.node_id
         self.cluster_id = cluster_id
         self.quorum = quorum
@@ -367,9 +370,5 @@ def _doubtful_elections(delta: ClusterDelta) -> Effects:
             if is_last_standing(before, after):
                 alone.setdefault(after.leader, []).append(f"{topic.after.name}-{number}")
     for broker_id, names in alone.items():
-        line = (
-            f"last replica standing: broker {broker_id} leads {some_of(names)} again, alone in the"
-            " ISR; if it lost data while it was away, acknowledged records are lost"
-        )
-        effects.append(Warn(logger="firnline.controller", line=line))
+        effects.append(LAST_REPLICA_STANDING(broker=broker_id, partitions=some_of(names)))
     return effects

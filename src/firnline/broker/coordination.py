@@ -10,16 +10,17 @@ from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
 
-from firnline.base.effects import Effects, SetTimer, Warn
+from firnline.base.effects import Effects, SetTimer
 from firnline.base.errors import RecordsTruncated, StorageError
 from firnline.base.ids import OFFSETS_TOPIC
-from firnline.base.log_lines.line import LogLine
-from firnline.base.log_lines.node import (
+from firnline.base.log_lines.broker import (
     COORDINATOR_LOADED,
+    COORDINATOR_NOT_LOADED,
     COORDINATOR_UNLOADED,
     COORDINATORS_LOADED,
     COORDINATORS_UNLOADED,
 )
+from firnline.base.log_lines.line import LogLine
 from firnline.base.units import KIB
 from firnline.broker.change_log.bundles import Bundles
 from firnline.coordinator.groups import GroupCoordinator
@@ -62,7 +63,7 @@ class Coordination:
         return self._load(partition, now_ms)
 
     def _load(self, partition: Partition, now_ms: int) -> Effects:
-        topic, index = partition.topic_partition
+        index = partition.topic_partition.partition
         epoch = partition.leader_epoch
 
         def loaded(problem: StorageError | None, at_ms: int) -> Effects:
@@ -77,8 +78,8 @@ class Coordination:
                 SetTimer(key=("groups", "load", index), at_ms=at_ms + _AGAIN_MS, then=again)
             ]
             if str(before) != str(problem):
-                line = f"groups of {topic}-{index} have no coordinator: {problem}"
-                effects.append(Warn(logger="firnline.coordinator", line=line))
+                where = partition.topic_partition._asdict()
+                effects.append(COORDINATOR_NOT_LOADED(**where, error=problem))
             return effects
 
         return self._groups.load_partition(index, batches_of(partition), loaded, now_ms)

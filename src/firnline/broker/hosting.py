@@ -14,9 +14,11 @@ from itertools import accumulate, chain
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from firnline.base.background import Background
-from firnline.base.effects import Effects, SetTimer, Warn
+from firnline.base.effects import Effects, SetTimer
 from firnline.base.errors import StorageError
 from firnline.base.ids import INTERNAL_TOPICS, LOST_DIRECTORY, PartitionKey, TopicPartition, Uuid
+from firnline.base.log_lines.storage import LOG_NOT_DELETED, PARTITION_NOT_SERVED
+from firnline.base.log_lines.tier import TIERED_WITHOUT_TIER
 from firnline.base.ports import File
 from firnline.base.waits import At, Wait
 from firnline.broker.leaders import ActedOn
@@ -498,12 +500,7 @@ class Hosting:
             if problem.is_passing:
                 self.failed[key] = _Unserved(name, problem)
                 return [self._timer(now_ms)]
-            return [
-                Warn(
-                    logger="firnline.broker",
-                    line=f"{name} is not deleted before the next start: {problem}",
-                )
-            ]
+            return [LOG_NOT_DELETED(**name._asdict(), error=problem)]
 
     def _timer(self, now_ms: int) -> SetTimer:
         return SetTimer(key=_AGAIN, at_ms=now_ms + _AGAIN_MS, then=self._again)
@@ -526,7 +523,7 @@ class Hosting:
         before, self.failed[key] = self.failed.get(key), _Unserved(name, problem)
         effects: Effects = []
         if before is None or str(before.problem) != str(problem):
-            effects.append(Warn(logger="firnline.broker", line=f"{name} is not served: {problem}"))
+            effects.append(PARTITION_NOT_SERVED(**name._asdict(), error=problem))
         if is_lost and not problem.is_passing:
             effects += self._observer.partition_lost(key, now_ms)
         return effects
@@ -589,12 +586,8 @@ class Hosting:
         overrides = self._image.topic_config_overrides(topic)
         was_tiered = partition.log.config.remote_storage_enable
         if not was_tiered and disabled.needs_disabled_tier(self._config, topic, overrides):
-            effects.append(
-                Warn(
-                    logger="firnline.broker",
-                    line=disabled.tiered_meanwhile(str(partition.topic_partition)),
-                )
-            )
+            where = partition.topic_partition._asdict()
+            effects.append(TIERED_WITHOUT_TIER(**where, setting=disabled.SWITCH))
         partition.log.config = config
         return effects + self._observer.partition_configured(partition, now_ms)
 
@@ -654,9 +647,8 @@ class Hosting:
             if problem.is_passing:
                 self.failed[key] = _Unserved(name, problem)
                 return [self._timer(now_ms)]
-            line = f"{name} is not deleted before the next start: {problem}"
             return [
-                Warn(logger="firnline.broker", line=line),
+                LOG_NOT_DELETED(**name._asdict(), error=problem),
                 *self._observer.disk_failed(problem, now_ms),
             ]
 

@@ -9,9 +9,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from firnline.base.effects import Effects, Warn
+from firnline.base.effects import Effects
 from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import OFFSETS_TOPIC, REMOTE_LOG_METADATA_TOPIC
+from firnline.base.log_lines.broker import INTERNAL_TOPIC_NOT_CREATED
 from firnline.broker.controller_port import ControllerPort, CreateTopics
 from firnline.broker.hosting import Hosting
 from firnline.config.broker import BrokerConfig
@@ -70,10 +71,7 @@ class InternalTopics:
         elif not error.is_retriable and self._last_warning.get(name) != str(error):
             self._last_warning[name] = str(error)
             return [
-                Warn(
-                    logger="firnline.broker",
-                    line=f"{name} could not be created; the next request that needs it tries again: {error}",
-                )
+                INTERNAL_TOPIC_NOT_CREATED(topic=name, error=error),
             ]
         return []
 

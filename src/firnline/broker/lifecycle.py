@@ -13,9 +13,11 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Protocol
 
-from firnline.base.effects import CancelTimer, Effects, SetTimer, Warn
+from firnline.base.effects import CancelTimer, Effects, SetTimer
 from firnline.base.errors import Code, ConfigError, KafkaError, StorageError
 from firnline.base.ids import NO_BROKER_EPOCH, PartitionKey, Uuid
+from firnline.base.log_lines.broker import CONTROLLER_SILENT, NOT_UNFENCED, SUPERSEDED
+from firnline.base.log_lines.storage import PARTITION_NOT_SERVED
 from firnline.broker.controller_port import (
     BrokerHeartbeat,
     ControllerPort,
@@ -53,11 +55,6 @@ _FINAL = (
 # The errors of a controller without a registration of this broker.
 _UNKNOWN = (Code.STALE_BROKER_EPOCH, Code.BROKER_ID_NOT_REGISTERED)
 
-_SUPERSEDED = (
-    "broker {0} is registered by another process, or unregistered: the controllers refuse this process for"
-    " good, and it leads and follows nothing until it is started again; if two nodes have"
-    " node.id={0}, give one of them an id and log directories of its own"
-)
 _SUPERSEDED_EVERY_MS = 60_000
 
 
@@ -306,9 +303,7 @@ class Lifecycle:
         if self._superseded_ms is not None and now_ms - self._superseded_ms < _SUPERSEDED_EVERY_MS:
             return []
         self._superseded_ms = now_ms
-        return [
-            Warn(logger="firnline.broker", line=_SUPERSEDED.format(self._registration.broker_id))
-        ]
+        return [SUPERSEDED(broker=self._registration.broker_id)]
 
     @property
     def _is_superseded(self) -> bool:
@@ -335,18 +330,8 @@ class Lifecycle:
             return []
         self._warned_of = problem.code
         if problem.code is Code.NETWORK_EXCEPTION:
-            return [
-                Warn(
-                    logger="firnline.broker",
-                    line=f"the active controller does not answer: {problem.why}",
-                )
-            ]
-        return [
-            Warn(
-                logger="firnline.broker",
-                line=f"the controller does not unfence this broker: {problem}",
-            )
-        ]
+            return [CONTROLLER_SILENT(reason=problem.why)]
+        return [NOT_UNFENCED(error=problem)]
 
     # ------------------------------------------------------------------------ failed directories
 
@@ -411,9 +396,7 @@ class StorageFailures:
         """The files of a hosted partition have failed; a damaged replica takes no other with it."""
         if partition.is_damaged and self._storage.leave_out(partition.log):
             name = partition.topic_partition
-            warning = Warn(
-                logger="firnline.broker", line=f"{name} is not served: {partition.failed_by}"
-            )
+            warning = PARTITION_NOT_SERVED(**name._asdict(), error=partition.failed_by)
             lost = self._lose((partition.topic_id, name.partition), now_ms)
             return [warning, *partition.release_all(now_ms), *lost]
         before = self._storage.failed_directories

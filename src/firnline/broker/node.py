@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 
 from firnline.base.background import Background
 from firnline.base.counting.machine import MachineFacts
-from firnline.base.effects import Append, Effect, Effects, EnsureTopic, SetTimer, Warn
+from firnline.base.effects import Append, Effect, Effects, EnsureTopic, SetTimer
 from firnline.base.errors import Bug, KafkaError
 from firnline.base.ids import OFFSETS_TOPIC, REMOTE_LOG_METADATA_TOPIC, Uuid
+from firnline.base.log_lines.tier import TIER_FORGEABLE
 from firnline.base.ports import Loggers, NoLoggers, Rng
 from firnline.broker.change_log.change_log import ChangeLog
 from firnline.broker.change_log.recovered import recovered
@@ -58,11 +59,6 @@ _START_WAIT_MS = 500
 _CLOSING = ("broker", "closing")
 _CLOSING_CHECK_MS = 10
 # Without authentication, only the listener distinguishes a broker from a client.
-_FORGEABLE = (
-    f"brokers and clients share a listener: every client can forge {REMOTE_LOG_METADATA_TOPIC}, and"
-    " so delete the tier; give brokers a listener of their own (inter.broker.listener.name) that no client"
-    " can reach"
-)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -255,7 +251,7 @@ class BrokerNode:
             effects += self.parts.tier_adapter.tier.start(now_ms)
             is_cluster = self.config.has_other_controllers or len(self.image.brokers) > 1
             if is_cluster and self.config.shares_broker_listener:
-                effects.append(Warn(logger="firnline.tiered", line=_FORGEABLE))
+                effects.append(TIER_FORGEABLE(topic=REMOTE_LOG_METADATA_TOPIC))
         return effects
 
     def shutdown(self, now_ms: int) -> Effects:

@@ -12,9 +12,10 @@ from itertools import chain, islice
 from typing import NamedTuple, NoReturn
 
 from firnline.base.background import Background
-from firnline.base.effects import SYNC_THREADS, Effects, SetTimer, Submit, Warn, with_cause
+from firnline.base.effects import SYNC_THREADS, Effects, SetTimer, Submit, with_cause
 from firnline.base.errors import Code, KafkaError, SegmentDamaged, StorageError
 from firnline.base.ids import TopicPartition, Uuid
+from firnline.base.log_lines.storage import LOG_DIRECTORY_FAILED
 from firnline.base.open_files import closing
 from firnline.base.ports import EnoughFiles, File, Fs, LogFiles
 from firnline.base.units import INT64_MAX
@@ -424,10 +425,9 @@ class Storage:
         """Take a directory offline. `cause` is the disk's error, unless the operator knows it."""
         if directory.path in self.offline:
             return []
-        why = "a log directory failed and is out of use"
-        problem = StorageError(why, path=directory.path, **cause)
+        problem = StorageError(LOG_DIRECTORY_FAILED.message, path=directory.path, **cause)
         self.offline[directory.path] = problem
-        effects: Effects = [Warn(logger="firnline.broker", line=str(problem))]
+        effects: Effects = [LOG_DIRECTORY_FAILED(path=directory.path, **cause)]
         for other in hosted:
             if directory.logs.get(other.topic_partition) is other.log:
                 other.go_offline()

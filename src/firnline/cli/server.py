@@ -12,6 +12,13 @@ from pathlib import Path
 import click
 
 from firnline.base.errors import ConfigError, FirnlineError
+from firnline.base.log_lines.process import (
+    KEYS_WITHOUT_MEANING,
+    NODE_FAILED,
+    SETTINGS,
+    THREAD_FAILED,
+    ready_at,
+)
 from firnline.cli.terminal.options import set_option
 from firnline.config.broker import BrokerConfig
 from firnline.config.load import (
@@ -23,10 +30,9 @@ from firnline.config.load import (
 )
 from firnline.runtime.logs.formats import FORMATS, TEXT, formatter_of
 from firnline.runtime.logs.handler import BackgroundHandler
-from firnline.runtime.logs.levels import apply_levels, parse_levels
+from firnline.runtime.logs.levels import apply_levels, is_for_operators, parse_levels
+from firnline.runtime.logs.lines import log_line
 from firnline.server.config_sources import load_settings
-
-log = logging.getLogger("firnline")
 
 LEVEL_OPTION_HELP = (
     "debug, info, warning or error; also of one logger, as in info,firnline.tiered=debug."
@@ -79,7 +85,7 @@ def command(path: Path, overrides: tuple[str, ...], log_level: str, log_format: 
             run,
         )  # imports nearly everything, so only once the settings are right
 
-        sys.exit(run(config, lambda address: log.info("ready at %s", address)))
+        sys.exit(run(config, lambda address: log_line(ready_at(address))))
 
 
 def read_file(path: Path) -> dict[str, str]:
@@ -114,6 +120,7 @@ def log_to_stderr(level: str, redact: Callable[[str], str] = str, form: str = TE
     except (AttributeError, OSError, ValueError):  # a test has put something else there
         handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(formatter_of(form, redact))
+    handler.addFilter(is_for_operators)
     logging.basicConfig(handlers=[handler], force=True)
     apply_levels(parse_levels(level))
 
@@ -126,19 +133,19 @@ def without_secrets(config: BrokerConfig) -> Iterator[None]:
         yield
     except FirnlineError as problem:
         raise ConfigError(config.redact(str(problem))) from None
-    except Exception:
-        log.critical("the node failed", exc_info=True)
+    except Exception as problem:  # noqa: BLE001 - the line has its traceback
+        log_line(NODE_FAILED(error=type(problem).__name__), problem)
         sys.exit(1)
 
 
 def _log_failed_thread(failure: threading.ExceptHookArgs) -> None:
     name = "a thread" if failure.thread is None else failure.thread.name
-    log.error("%s failed", name, exc_info=failure.exc_value)
+    log_line(THREAD_FAILED(thread=name, error=repr(failure.exc_value)), failure.exc_value)
 
 
 def say_what_has_no_meaning(config: BrokerConfig) -> None:
     """Log the stated keys that do nothing here, in one line; and all settings, for who debugs."""
-    log.debug("settings: %s", ", ".join(shown_settings(config)))
+    log_line(SETTINGS(settings=shown_settings(config)))
     names = without_meaning(config)
     if names:
-        log.info("accepted, without meaning here: %s", ", ".join(names))
+        log_line(KEYS_WITHOUT_MEANING(keys=names))

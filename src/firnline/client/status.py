@@ -122,7 +122,8 @@ def cluster_state(bootstrap: str, *, timeout_s: float, brokers_min: int = 0) -> 
     )
     alive = sum(each.state == ALIVE for each in brokers)
     few = [] if alive >= brokers_min else [f"{alive} of {brokers_min} brokers are alive"]
-    return found._replace(problems=few + _problems(found, seen.probes, deaf))
+    controllers = _of_controllers(seen, deaf, probe_s)
+    return found._replace(problems=few + _problems(found, seen.probes, deaf) + controllers)
 
 
 # ------------------------------------------------------------------------------------ asking
@@ -157,12 +158,7 @@ def _quorum(
     seen: _Seen, probe_s: float, until_s: float
 ) -> tuple[QuorumInfo | None, dict[int, str]]:
     """Return the quorum as its leader describes it, None if there is none; and the voters that are deaf."""
-    statuses = [probe.status for probe in seen.probes.values() if probe.status is not None]
-    voters = {
-        int(each.node_id): (int(each.node_id), str(each.host), int(each.port))
-        for status in statuses
-        for each in status.controllers
-    }
+    voters = _voters(seen)
     if not voters:
         return _by_a_broker(seen, probe_s, until_s), {}
     while True:
@@ -180,6 +176,28 @@ def _quorum(
         if time.monotonic() + _RETRY_S >= until_s:
             return None, deaf
         time.sleep(_RETRY_S)
+
+
+def _voters(seen: _Seen) -> dict[int, Node[int]]:
+    """Return the controllers that brokers know, with their addresses."""
+    statuses = [probe.status for probe in seen.probes.values() if probe.status is not None]
+    return {
+        int(each.node_id): (int(each.node_id), str(each.host), int(each.port))
+        for status in statuses
+        for each in status.controllers
+    }
+
+
+def _of_controllers(seen: _Seen, deaf: Mapping[int, str], probe_s: float) -> list[str]:
+    """Return what nodes that are only controllers say is wrong with them."""
+    voters = _voters(seen)
+    rows = [row for node_id, row in voters.items() if node_id not in (*seen.probes, *deaf)]
+    return [
+        _line(f"controller {node_id}: {each.what}", each.see)
+        for node_id, probe in sorted(probe_brokers(rows, probe_s).items())
+        if probe.status is not None
+        for each in probe.status.problems
+    ]
 
 
 def _described(cluster_id: str) -> Callable[[Connection], QuorumInfo]:

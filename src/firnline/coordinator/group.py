@@ -10,7 +10,7 @@ from functools import partial
 
 from firnline.base.effects import CancelTimer, Effects, SetTimer
 from firnline.base.errors import Code
-from firnline.base.log_lines.node import GROUP_EMPTY
+from firnline.base.log_lines.broker import GROUP_EMPTY
 from firnline.base.units import INT32_MAX
 from firnline.coordinator.for_each_member import Later, answer_sync, for_each
 from firnline.coordinator.group_members import GroupMembers

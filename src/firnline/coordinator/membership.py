@@ -8,12 +8,17 @@ KIP-394 (known member ids), KIP-559 (protocol type and name), KIP-814 (skip assi
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import NamedTuple
 
-from firnline.base.effects import Effect, Effects, Warn
+from firnline.base.effects import Effect, Effects
 from firnline.base.errors import Code
 from firnline.base.event import event
 from firnline.base.limits import STRING_BYTES_MAX
-from firnline.base.log_lines.line import Log
-from firnline.base.log_lines.node import REBALANCE_BEGAN, REBALANCE_ENDED
+from firnline.base.log_lines.broker import (
+    GROUPS_REFUSED,
+    MEMBER_IDS_FORGOTTEN,
+    REBALANCE_BEGAN,
+    REBALANCE_ENDED,
+)
+from firnline.base.log_lines.line import Log, LogLine
 from firnline.base.owners import Owners
 
 NO_GENERATION = -1
@@ -210,8 +215,7 @@ class MemberCounts:
             assert found is not None
             host, member_id = found
             effects += self.evict(member_id, now_ms)
-            what = "ids of members that never joined were forgotten early"
-            effects += self._warn(f"{what}: most were handed out to {host}", now_ms)
+            effects += self._warn(MEMBER_IDS_FORGOTTEN, {"host": host}, now_ms)
         return effects
 
     def evict(self, member_id: str, now_ms: int) -> Effects:
@@ -248,23 +252,15 @@ class MemberCounts:
     def refuse(self, host: str, now_ms: int) -> Effects:
         """Count a request that found no room, and warn the operator."""
         self.refused += 1
-        what = f"requests for groups were refused because groups use all their memory: the last from {host}"
-        held = f"whose members hold {self._held_of.get(host, 0)} of {self.held_bytes} bytes"
-        return self._warn(
-            f"{what}, {held} (firnline.groups.max limits the number of groups)", now_ms
-        )
+        held = {"host_bytes": self._held_of.get(host, 0), "bytes": self.held_bytes}
+        return self._warn(GROUPS_REFUSED, {"host": host, **held}, now_ms)
 
-    def _warn(self, what: str, now_ms: int) -> Effects:
+    def _warn(self, line: LogLine, fields: dict[str, object], now_ms: int) -> Effects:
         self._unsaid += 1
         if self._said_ms is not None and now_ms - self._said_ms < _WARN_EVERY_MS:
             return []
         count, self._unsaid, self._said_ms = self._unsaid, 0, now_ms
-        return [
-            Warn(
-                logger="firnline.coordinator",
-                line=f"{count} {what}. Find out which client there keeps joining groups",
-            )
-        ]
+        return [line(count=count, **fields)]
 
 
 class Member:

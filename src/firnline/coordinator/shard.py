@@ -118,7 +118,7 @@ class Shard:
         self.topic_partition = TopicPartition(OFFSETS_TOPIC, partition)
         self.groups: dict[str, Group] = {}
         self.offsets = Offsets()
-        self.unreadable = UnreadableRecords(str(self.topic_partition), _MEANING)
+        self.unreadable = UnreadableRecords(self.topic_partition, _MEANING)
         self.is_closed = False
         self._policy = policy
         self._member_counts = member_counts

@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice
 
-from firnline.base.effects import Effects, Flush, SetTimer, Submit, Warn
+from firnline.base.effects import Effects, Flush, SetTimer, Submit
 from firnline.base.errors import KafkaError, StorageError
 from firnline.base.ids import METADATA_TOPIC, NO_BROKER_EPOCH, NO_OFFSET, TopicPartition, Uuid
+from firnline.base.log_lines.storage import CHECKPOINT_DELAYED
 from firnline.base.open_files import closing
 from firnline.base.ports import File, Fs
 from firnline.base.revocable import revocable
@@ -424,8 +425,7 @@ class LogDirectory:
         refusal, reported = self._refusal, self._reported
         self._refusal, self._reported = None, None if refusal is None else str(refusal)
         is_news = refusal is not None and self._reported != reported
-        line = f"a checkpoint is tried again later: {refusal}"
-        return [Warn(logger="firnline.log", line=line)] if is_news else []
+        return [CHECKPOINT_DELAYED(error=refusal)] if is_news else []
 
     def _place(self, name: str, writes: int, offsets: dict[TopicPartition, int]) -> bool:
         """`_take_name`; a disk that refuses is asked again, as it is where the file could not be written."""

@@ -17,10 +17,11 @@ from operator import itemgetter
 from typing import Any, TypeVar
 
 from firnline.base.background import SliceBudget
-from firnline.base.effects import Effects, Warn
+from firnline.base.effects import Effects
 from firnline.base.errors import StorageError
 from firnline.base.ids import METADATA_TOPIC_ID, NO_OFFSET, TopicPartition, Uuid
 from firnline.base.limits import PARTITION_PRODUCERS_MAX
+from firnline.base.log_lines.storage import LOG_BEGINS_EMPTY, LOG_CUT
 from firnline.base.ports import File, Fs
 from firnline.base.units import INT64_MAX, KIB
 from firnline.base.waits import At, Wait, off_loop
@@ -581,15 +582,20 @@ def recovery_warnings(log: Log) -> Effects:
     if not isinstance(found, RecoveryReport):
         return []
     if found.given_up_to != NO_OFFSET:
-        start = f"{log.topic_partition} begins empty at offset {log.log_end_offset}, its log start"
         return [
-            Warn(
-                logger="firnline.log",
-                line=f"{start}: all that its files held ends at {found.given_up_to}",
+            LOG_BEGINS_EMPTY(
+                **log.topic_partition._asdict(),
+                log_start_offset=log.log_end_offset,
+                files_end_offset=found.given_up_to,
             )
         ]
     if not (found.bytes_cut or found.segments_dropped):
         return []
-    lost = f"{found.bytes_cut} bytes and {found.segments_dropped} segments behind it"
-    where = f"{log.topic_partition} ends at offset {log.log_end_offset}"
-    return [Warn(logger="firnline.log", line=f"{where}: {lost} were not whole, and cut off")]
+    return [
+        LOG_CUT(
+            **log.topic_partition._asdict(),
+            end_offset=log.log_end_offset,
+            bytes_cut=found.bytes_cut,
+            segments_dropped=found.segments_dropped,
+        )
+    ]

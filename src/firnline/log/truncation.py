@@ -21,7 +21,7 @@ from firnline.base.effects import Effects, SetTimer, Submit
 from firnline.base.errors import KafkaError, RecordsTruncated, StorageError
 from firnline.base.ids import NO_OFFSET
 from firnline.base.log_lines.line import Log
-from firnline.base.log_lines.node import LOG_BEGUN_ANEW, LOG_TRUNCATED
+from firnline.base.log_lines.storage import LOG_BEGUN_ANEW, LOG_TRUNCATED
 from firnline.base.ports import Fs
 from firnline.formats.leader_epoch_checkpoint import Epochs
 from firnline.formats.producer_snapshot import SnapshotEntry

@@ -17,9 +17,10 @@ from collections.abc import Callable, Generator, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from firnline.base.background import run_to_completion
-from firnline.base.effects import CancelTimer, Effect, Effects, Note, Peer, SetTimer, Warn
+from firnline.base.effects import CancelTimer, Effect, Effects, Peer, SetTimer
 from firnline.base.errors import Code, KafkaError, StorageError
 from firnline.base.ids import OffsetAndEpoch, Uuid
+from firnline.base.log_lines.quorum import SNAPSHOT_LOADED, SNAPSHOT_USELESS
 from firnline.base.ports import Rng
 from firnline.metadata import records as r
 from firnline.metadata.delta import ClusterDelta, QuorumObserver, Replay, Unobserved
@@ -311,11 +312,7 @@ class MetadataQuorum:
         self, snapshot_id: OffsetAndEpoch, replica_id: int, now_ms: int
     ) -> Effects:
         """A replica fetched this snapshot several times in vain: our disk damages it, or its own does."""
-        name = snapshot_name(snapshot_id)
-        line = (
-            f"node {replica_id} cannot load the snapshot {name} of the metadata: taking another one"
-        )
-        warning = Warn(logger="firnline.metadata", line=f"{line}. Look at the disks of both nodes")
+        warning = SNAPSHOT_USELESS(node=replica_id, snapshot=snapshot_name(snapshot_id))
         return [warning, *self.snapshotter.take(lambda outcome, at_ms: [], now_ms)]
 
     def on_committed(self, end_offset: int, now_ms: int) -> Effects:
@@ -459,10 +456,8 @@ class MetadataQuorum:
 
         def loaded(at_ms: int) -> Effects:
             self.load_latencies.add(at_ms - began_ms)
-            line = (
-                f"loaded the snapshot {snapshot_name(loaded_id)} of the metadata: {count} records"
-            )
-            return [Note(logger="firnline.metadata", line=f"{line}, {at_ms - began_ms} ms")]
+            name = snapshot_name(loaded_id)
+            return [SNAPSHOT_LOADED(snapshot=name, records=count, took_ms=at_ms - began_ms)]
 
         return [SetTimer(key=_LOADED_TIMER, at_ms=now_ms, then=loaded)]
 

@@ -10,9 +10,10 @@ Q37.
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from firnline.base.effects import Effects, Warn
+from firnline.base.effects import Effects
 from firnline.base.errors import Code, KafkaError, StorageError
 from firnline.base.ids import OffsetAndEpoch
+from firnline.base.log_lines.quorum import SNAPSHOT_DAMAGED
 from firnline.base.ports import Fs
 from firnline.base.units import MIB
 from firnline.metadata.snapshot_file import (
@@ -80,11 +81,10 @@ def rename_damaged(fs: Fs, directory: str, snapshot_ids: Iterable[OffsetAndEpoch
 def damage_warnings(directory: str, damaged: Mapping[OffsetAndEpoch, KafkaError]) -> Effects:
     """Warn the operator of damage that the start found."""
     return [
-        Warn(
-            logger="firnline.metadata",
-            line=f"{directory}/{snapshot_name(snapshot_id)} is damaged: {problem}. It was set aside as"
-            f" {snapshot_name(snapshot_id)}{DAMAGED}; an older snapshot and the log replace it, or the"
-            " leader's snapshot does. Look at the disk",
+        SNAPSHOT_DAMAGED(
+            path=f"{directory}/{snapshot_name(snapshot_id)}",
+            renamed_to=f"{snapshot_name(snapshot_id)}{DAMAGED}",
+            error=problem,
         )
         for snapshot_id, problem in damaged.items()
     ]

@@ -8,9 +8,10 @@ Q12, Q41, Q43; rel-Q10, rel-Q15.
 
 from collections.abc import Iterable, Sequence
 
-from firnline.base.effects import Effects, Note, SetTimer, Submit
+from firnline.base.effects import Effects, SetTimer, Submit
 from firnline.base.errors import KafkaError
 from firnline.base.ids import OffsetAndEpoch
+from firnline.base.log_lines.quorum import SNAPSHOT_RETIRED
 from firnline.base.ports import File, Fs
 from firnline.formats.names import DELETED
 from firnline.log.file_syncs import DirSync
@@ -22,8 +23,6 @@ from firnline.metadata.snapshot_file import (
     stored_names,
 )
 from firnline.raft.snapshot_rules import StoredSnapshot
-
-_RETIRED = "retired the snapshot {} of the metadata: the log begins at offset {} now"
 
 
 class PartFile:
@@ -185,9 +184,8 @@ class SnapshotStore:
         notes: Effects = []
         for snapshot_id, path in gone:
             notes.append(
-                Note(
-                    logger="firnline.metadata",
-                    line=_RETIRED.format(snapshot_name(snapshot_id), log_start_offset),
+                SNAPSHOT_RETIRED(
+                    snapshot=snapshot_name(snapshot_id), log_start_offset=log_start_offset
                 )
             )
             self._fs.rename(path, path + DELETED)

@@ -14,9 +14,10 @@ from contextlib import suppress
 from functools import partial
 from typing import NamedTuple, Protocol
 
-from firnline.base.effects import Effects, Note, SetTimer, Submit, Warn
+from firnline.base.effects import Effects, SetTimer, Submit
 from firnline.base.errors import Bug, Code, FirnlineError, KafkaError
 from firnline.base.ids import OffsetAndEpoch
+from firnline.base.log_lines.quorum import SNAPSHOT_FAILED, SNAPSHOT_TAKEN
 from firnline.base.ports import File
 from firnline.base.units import HOUR_MS, MIB, MINUTE_MS
 from firnline.config.broker import BrokerConfig
@@ -130,6 +131,7 @@ class Snapshotter:
         )
         self._callbacks: list[SnapshotCallback] = []
         self._failures = 0  # since the last success
+        self.problem: str | None = None  # why the last one was not taken
         self._retry_at_ms = 0
         self._bytes = 0
         self._since_ms: int | None = None
@@ -324,6 +326,7 @@ class Snapshotter:
         self.record_count = self._emitted_count
         self._before = None
         self._failures = self._retry_at_ms = 0
+        self.problem = None
         took_ms = now_ms - began_at_ms
         counters = self.counters
         self.latencies.add(took_ms)
@@ -334,10 +337,11 @@ class Snapshotter:
             latest_latency_ms=took_ms,
             total_latency_ms=counters.total_latency_ms + took_ms,
         )
-        line = f"took the snapshot {snapshot_name(part.snapshot_id)} of the metadata: {part.size_bytes}"
-        note = Note(
-            logger="firnline.metadata",
-            line=f"{line} bytes, {self.record_count} records, {took_ms} ms",
+        note = SNAPSHOT_TAKEN(
+            snapshot=snapshot_name(part.snapshot_id),
+            bytes=part.size_bytes,
+            records=self.record_count,
+            took_ms=took_ms,
         )
         return [note, *self._notify_callbacks(part.snapshot_id, now_ms)]
 
@@ -357,11 +361,9 @@ class Snapshotter:
         self.counters = self.counters._replace(failed=self.counters.failed + 1)
         wait_ms = min(_RETRY_MIN_MS << min(self._failures, 20), _RETRY_MAX_MS)
         self._failures += 1
+        self.problem = str(problem)
         self._retry_at_ms = now_ms + wait_ms
-        line = f"no snapshot of the metadata was taken: {problem}; the log is kept, and grows, until one is"
-        warning = Warn(
-            logger="firnline.metadata", line=f"{line}. The next try is in {wait_ms // 1000} s"
-        )
+        warning = SNAPSHOT_FAILED(error=problem, next_try_s=wait_ms // 1000)
         timer = SetTimer(key=_RETRY_TIMER, at_ms=self._retry_at_ms, then=self._begin_if_due)
         error = problem if isinstance(problem, KafkaError) else None
         error = error or KafkaError(Code.KAFKA_STORAGE_ERROR, str(problem))

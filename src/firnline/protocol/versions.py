@@ -101,12 +101,12 @@ PRODUCE_VERSION_MIN = 3
 # Only ours, never advertised: the state of the tier, copying to it now, and the state of brokers and
 # replicas. Also on controller listeners: every node has snapshots of the metadata.
 CONTROLLER_PRIVATE: tuple[ServedApi, ...] = (
+    ServedApi(32003, 0, 0, "cluster_status"),
     ServedApi(32011, 0, 0, "metadata_snapshots"),
     ServedApi(32012, 0, 0, "take_snapshot"),
 )
 PRIVATE: tuple[ServedApi, ...] = (
     ServedApi(32001, 0, 0, "tier_status"),
     ServedApi(32002, 0, 0, "tier_flush"),
-    ServedApi(32003, 0, 0, "cluster_status"),
     *CONTROLLER_PRIVATE,
 )

@@ -22,8 +22,8 @@ from firnline.base.effects import (
     Send,
     SetTimer,
     Unanswered,
-    Warn,
 )
+from firnline.base.log_lines.quorum import SAVE_IS_SLOW
 from firnline.raft.election_state import ElectionState
 from firnline.raft.ports import ElectionStore
 
@@ -34,10 +34,6 @@ WAITING_MAX = 1_000
 SLOW_SAVE_MS = 5_000
 _NEXT = ("raft", "next")
 _SLOW = ("raft", "slow save")
-_SLOW_LINE = (
-    "metadata quorum: epoch and vote are not on disk after {seconds} s. Until they are, this node takes no"
-    " part in the quorum, and others elect without it: look at the disk of the metadata log"
-)
 
 Event = Callable[[int], Effects]
 Response = TypeVar("Response")
@@ -180,12 +176,7 @@ class Gate:
         return [] if finish is None else finish(now_ms)
 
     def _on_slow(self, now_ms: int) -> Effects:
-        return [
-            Warn(
-                logger="firnline.raft",
-                line=_SLOW_LINE.format(seconds=(now_ms - self._began_ms) // 1000),
-            )
-        ]
+        return [SAVE_IS_SLOW(after_s=(now_ms - self._began_ms) // 1000)]
 
 
 class Calls:

@@ -15,9 +15,10 @@ Source: KIP-595, KIP-853 (keys), KIP-996 (pre-votes); spec 1.3, 1.5 Vote/Begin/E
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from firnline.base.effects import Effects, Peer, Warn
+from firnline.base.effects import Effects, Peer
 from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import ZERO_UUID, OffsetAndEpoch, Uuid
+from firnline.base.log_lines.quorum import VOTER_BACK, VOTER_BARRED
 from firnline.protocol.messages.k52_vote import VotePartition, VotePartitionResult
 from firnline.protocol.messages.k53_begin_quorum_epoch import BeginQuorumEpochPartition
 from firnline.protocol.messages.k54_end_quorum_epoch import EndQuorumEpochPartition
@@ -28,11 +29,6 @@ from firnline.raft.role import Role
 from firnline.raft.settings import BACKOFF_BASE_MS, BACKOFF_DOUBLINGS_MAX
 from firnline.raft.wire import LeaderAndEpoch, ParsedResponse, ResponseCallback
 
-_BARRED = (
-    "metadata quorum: node {node_id} lost metadata that it had up to offset {offset} of epoch {epoch}: it"
-    " neither votes nor stands for election until it has fetched that again"
-)
-_BACK = "metadata quorum: node {node_id} has fetched what it had lost, and takes part in elections again"
 _OfLeader = BeginQuorumEpochPartition | EndQuorumEpochPartition
 _PRE_VOTE_SINCE = 2  # version of Vote; to an older peer a pre-vote would be a vote
 
@@ -134,13 +130,8 @@ class Election:
             return []
         self._is_barred = not self._is_barred
         if quorum.log.forgotten is not None:
-            return [
-                Warn(
-                    logger="firnline.raft",
-                    line=_BARRED.format(node_id=quorum.node_id, **_place(quorum)),
-                )
-            ]
-        effects: Effects = [Warn(logger="firnline.raft", line=_BACK.format(node_id=quorum.node_id))]
+            return [VOTER_BARRED(node=quorum.node_id, **_place(quorum))]
+        effects: Effects = [VOTER_BACK(node=quorum.node_id)]
         if quorum.role is Role.UNATTACHED and quorum.timers.at_ms("election") is None:
             effects += self._wait(quorum.election_timeout_ms(), now_ms)
         return effects

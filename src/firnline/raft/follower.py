@@ -11,9 +11,10 @@ leader. Guarantee: a committed record is never truncated (X8).
 Source: KIP-595, KIP-630; spec 1.7, 1.9, Q18, Q21, Q22, Q35-Q38.
 """
 
-from firnline.base.effects import Effects, Flush, Note, Peer
+from firnline.base.effects import Effects, Flush, Peer
 from firnline.base.errors import Code, KafkaError, StorageError
 from firnline.base.ids import OffsetAndEpoch
+from firnline.base.log_lines.quorum import SNAPSHOT_FETCHED
 from firnline.base.slices import FileRecords
 from firnline.protocol.messages.k01_fetch import (
     EpochEndOffset,
@@ -277,12 +278,11 @@ class FollowerState:
             if quorum.is_stopped or not self._transfer.end(part):
                 return []
             self._is_installing = False
-            (end_offset, epoch), took_ms = part.snapshot_id, now_ms - self._download_began_ms
-            line = (
-                f"fetched the snapshot of the metadata up to offset {end_offset} of epoch {epoch}"
-            )
-            note = Note(
-                logger="firnline.raft", line=f"{line} from node {quorum.leader_id} in {took_ms} ms"
+            note = SNAPSHOT_FETCHED(
+                end_offset=part.snapshot_id.offset,
+                epoch=part.snapshot_id.epoch,
+                from_node=quorum.leader_id,
+                took_ms=now_ms - self._download_began_ms,
             )
             quorum.begin_truncation()
             return [note, *quorum.log.install(part, replaced, quorum.on_truncated, now_ms)]

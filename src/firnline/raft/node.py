@@ -12,9 +12,10 @@ A sole voter elects itself at start, with no timer and no network (Q16). Source:
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from firnline.base.effects import Effect, Effects, Peer, Warn
+from firnline.base.effects import Effect, Effects, Peer
 from firnline.base.errors import Bug, Code, ConfigError, KafkaError, StorageError
 from firnline.base.ids import OffsetAndEpoch, Uuid
+from firnline.base.log_lines.quorum import QUORUM_REQUEST_FAILED
 from firnline.base.ports import Rng
 from firnline.raft import wire
 from firnline.raft.election import Election
@@ -250,8 +251,8 @@ class RaftNode:
                 # The caller has returned already, so the exception cannot reach it. A bad request must not
                 # stop the node.
                 response = wire.RESPONSES[type(request)](error_code=Code.UNKNOWN_SERVER_ERROR)
-                line = f"metadata quorum: a {type(request).__name__} failed: {problem!r}"
-                return [Warn(logger="firnline.raft", line=line), answer(response)]
+                failed = QUORUM_REQUEST_FAILED(request=type(request).__name__, error=repr(problem))
+                return [failed, answer(response)]
 
         effects = quorum.gate.take(handled, now_ms)
         has_waited = True

@@ -15,10 +15,18 @@ node's epoch. Guarantees: I1 to I3 below. Source: KIP-595; spec 1.3, Q10, Q15, Q
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, TypeVar, TypeVarTuple
 
-from firnline.base.effects import Effect, Effects, Flush, Peer, Request, Unanswered, Warn
+from firnline.base.effects import Effect, Effects, Flush, Peer, Request, Unanswered
 from firnline.base.errors import Bug, CannotGoOn, Code, ConfigError, KafkaError, StorageError
 from firnline.base.ids import ZERO_UUID, OffsetAndEpoch, Uuid
 from firnline.base.log_lines.cluster import CONTROLLER_CHANGED
+from firnline.base.log_lines.line import LogLine
+from firnline.base.log_lines.quorum import (
+    EPOCH_HIGH,
+    EPOCH_REFUSED,
+    EPOCHS_RUN_OUT,
+    NO_USABLE_RESPONSE,
+    TWO_LEADERS,
+)
 from firnline.base.ports import Rng
 from firnline.raft.calls import Calls, Gate, Timers
 from firnline.raft.election_state import (
@@ -37,24 +45,6 @@ from firnline.raft.wire import LeaderAndEpoch, ParsedResponse, QuorumResponse, r
 
 _EMPTY = OffsetAndEpoch(0, 0)
 _CODES = frozenset(Code)
-_REFUSED = (
-    "metadata quorum: refused epoch {refused}, which leaves no room for elections; this node is in epoch"
-    " {own}. No cluster reaches such an epoch by itself, but a client that can connect to the controllers'"
-    " listener can raise it"
-)
-_HIGH = (
-    f"metadata quorum: this node is in epoch {{own}}, and {EPOCH_MAX} is the last possible epoch: a client"
-    " that can connect to the controllers' listener raises it; let only controllers and brokers connect"
-)
-_LAST = (
-    f"metadata quorum: there is no epoch after {EPOCH_MAX}, so no leader can be elected any more: see"
-    " 'When epochs run out' in docs/OPERATIONS.md"
-)
-_TWO_LEADERS = (
-    "metadata quorum: node {leader_id} leads epoch {epoch}, but a message names node {other_id} as its"
-    " leader; this node ignores that. Either a voter lost its quorum-state and voted twice, or a client of"
-    " the controllers' listener forged the message; compare the metadata logs of the controllers"
-)
 # The callback of `ask`. It returns None or a KafkaError if it could do nothing with the response.
 Arguments = TypeVarTuple("Arguments")
 Response = TypeVar("Response", bound=QuorumResponse)
@@ -173,7 +163,7 @@ class QuorumState:
         self._flushing: tuple[int, int] | None = None
         self._warned: dict[int, KafkaError] = {}
         self._risen_ms: int | None = None  # when another node last raised the epoch
-        self._warned_in: dict[str, int] = {}  # warning -> the epoch it was last given in
+        self._warned_in: dict[LogLine, int] = {}  # warning -> the epoch it was last given in
         self.role = Role.UNATTACHED
         self.epoch = 0
         self.leader_id = NOBODY
@@ -266,7 +256,11 @@ class QuorumState:
             return None
         # Near the last epoch a candidate of this cluster may be early by a moment. The operator was warned
         # when this node reached these epochs.
-        return [] if self.epoch >= EPOCH_FREE_MAX else self._warn_once(_REFUSED, refused=epoch)
+        return (
+            []
+            if self.epoch >= EPOCH_FREE_MAX
+            else self._warn_once(EPOCH_REFUSED, refused_epoch=epoch)
+        )
 
     def refuse_leader(self, known: LeaderAndEpoch) -> Effects | None:
         """Return the warnings about a second leader of this epoch, which this node does not follow; None if
@@ -282,9 +276,7 @@ class QuorumState:
             return None
         if self.leader_id != self.node_id and not self.has_fetched:
             return None
-        return self._warn_once(
-            _TWO_LEADERS, epoch=epoch, leader_id=self.leader_id, other_id=leader_id
-        )
+        return self._warn_once(TWO_LEADERS, leader=self.leader_id, other=leader_id)
 
     def transition_to_unattached(self, epoch: int, now_ms: int) -> Effects:
         """Another node is in a newer epoch: enter it, without vote or leader."""
@@ -295,7 +287,7 @@ class QuorumState:
     def leave_epoch(self, now_ms: int) -> Effects:
         """Enter the next epoch after this node led this one; stay if there is no next one."""
         if not may_elect_in(self.epoch):
-            return self._warn_once(_LAST)
+            return self._warn_once(EPOCHS_RUN_OUT)
         return self._change(Cause.NEWER_EPOCH, now_ms, epoch=self.epoch + 1)
 
     def transition_to_follower(
@@ -334,7 +326,7 @@ class QuorumState:
     def transition_to_candidate(self, now_ms: int) -> Effects:
         """Become a candidate in the next epoch, and vote for this node; wait if there is no next epoch."""
         if not may_elect_in(self.epoch):
-            return self._warn_once(_LAST) + self.end_prospective(now_ms)
+            return self._warn_once(EPOCHS_RUN_OUT) + self.end_prospective(now_ms)
         before = self.role
         self.role = next_role(self.role, Cause.PRE_MAJORITY)
         self._forget_epoch(self.epoch + 1)
@@ -422,16 +414,16 @@ class QuorumState:
         """Warn once of an epoch that no cluster reaches by its own elections."""
         return (
             []
-            if self.epoch <= EPOCH_FREE_MAX or _HIGH in self._warned_in
-            else self._warn_once(_HIGH)
+            if self.epoch <= EPOCH_FREE_MAX or EPOCH_HIGH in self._warned_in
+            else self._warn_once(EPOCH_HIGH, last_epoch=EPOCH_MAX)
         )
 
-    def _warn_once(self, line: str, **facts: int) -> Effects:
+    def _warn_once(self, line: LogLine, **fields: int) -> Effects:
         """Return a warning, unless it was given in this epoch already."""
         if self._warned_in.get(line) == self.epoch:
             return []
         self._warned_in[line] = self.epoch
-        return [Warn(logger="firnline.raft", line=line.format(own=self.epoch, **facts))]
+        return [line(epoch=self.epoch, **fields)]
 
     def _state(self) -> ElectionState:
         """What must survive a crash (I1). The gate saves it after each event that changed it."""
@@ -635,12 +627,7 @@ class QuorumState:
             return []
         self._warned[peer.node_id] = problem
         where = f"{peer.host}:{peer.port}"
-        return [
-            Warn(
-                logger="firnline.raft",
-                line=f"metadata quorum: node {peer.node_id} at {where} sent no usable response: {problem}",
-            )
-        ]
+        return [NO_USABLE_RESPONSE(node=peer.node_id, address=where, error=problem)]
 
     def set_timer(self, name: str, at_ms: int, then: Callable[[int], Effects]) -> Effects:
         """Call `then(now_ms)` at that time, and then `poll`."""

@@ -7,7 +7,9 @@ Source: docs/decisions/0025-unreadable-records.md.
 
 from collections.abc import Iterable
 
-from firnline.base.effects import Effects, Warn
+from firnline.base.effects import Effects
+from firnline.base.ids import TopicPartition
+from firnline.base.log_lines.storage import RECORDS_UNREADABLE
 
 # Limits for one partition: lines in the log, and separate spans. Above them records are only counted, and the
 # last span grows.
@@ -25,10 +27,10 @@ class UnreadableRecords:
 
     __slots__ = ("_lines", "_meaning", "_named", "_where", "offset_count", "spans")
 
-    def __init__(self, where: str, meaning: str) -> None:
+    def __init__(self, where: TopicPartition, meaning: str) -> None:
         self._where = where
         self._meaning = meaning
-        self._lines: list[str] = []
+        self._lines: Effects = []
         self._named = 0
         self.spans: list[Span] = []
         self.offset_count = 0
@@ -41,27 +43,24 @@ class UnreadableRecords:
             spans[-1] = (spans[-1][0], max(spans[-1][1], last_offset))
         else:
             spans.append((first_offset, last_offset))
-        offsets = f"offset {first_offset}"
-        if last_offset != first_offset:
-            offsets = f"offsets {first_offset} to {last_offset}"
-        self._say(offsets, why)
+        self._log({"offset": first_offset, "last_offset": last_offset, "reason": why})
 
     def note_named(self, what: str, why: object) -> None:
         """Skip one record whose offset is not known."""
         self.offset_count += 1
-        self._say(what, why)
+        self._log({"record": what, "reason": why})
 
-    def _say(self, what: str, why: object) -> None:
+    def _log(self, fields: dict[str, object]) -> None:
         self._named += 1
         if self._named > NAMED_MAX:
             return
-        more = "; further ones of this partition are only counted" * (self._named == NAMED_MAX)
-        self._lines.append(f"{self._where}: {what} cannot be read: {why}. {self._meaning}{more}")
+        fields |= {"meaning": self._meaning, "is_last_named": self._named == NAMED_MAX}
+        self._lines.append(RECORDS_UNREADABLE(**self._where._asdict(), **fields))
 
     def take_warnings(self) -> Effects:
         """Return the log lines about records that were noted since the last call."""
         lines, self._lines = self._lines, []
-        return [Warn(logger="firnline.log", line=line) for line in lines]
+        return lines
 
     def first_not_in(self, given_up: Iterable[Span]) -> Span | None:
         """Return the first span that is not completely in `given_up`; None if there is none.

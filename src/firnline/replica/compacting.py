@@ -19,9 +19,10 @@ from functools import partial
 from typing import Protocol
 
 from firnline.base.background import Background, SlicedTask
-from firnline.base.effects import Compact, Effects, SetTimer, Warn, with_cause
+from firnline.base.effects import Compact, Effects, SetTimer, with_cause
 from firnline.base.errors import StorageError
 from firnline.base.ids import NO_OFFSET
+from firnline.base.log_lines.storage import NOT_COMPACTED
 from firnline.base.ports import Rng
 from firnline.config.broker import BrokerConfig
 from firnline.log.compaction.cleaner import Damaged
@@ -328,8 +329,5 @@ class Compacting:
             return []
         self._failing[log] = said
         return [
-            Warn(
-                logger="firnline.compaction",
-                line=f"{log.topic_partition} is not compacted: {problem}",
-            )
+            NOT_COMPACTED(**log.topic_partition._asdict(), error=problem),
         ]

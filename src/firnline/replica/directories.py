@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from firnline.base.background import SlicedTask
-from firnline.base.effects import CancelTimer, Effects, SetTimer, Warn
+from firnline.base.effects import CancelTimer, Effects, SetTimer
 from firnline.base.errors import KafkaError, StorageError
 from firnline.base.ids import (
     LOST_DIRECTORY,
@@ -25,6 +25,7 @@ from firnline.base.ids import (
     TopicPartition,
     Uuid,
 )
+from firnline.base.log_lines.storage import STRAY_LOG
 from firnline.base.ports import Fs
 from firnline.base.replicas import DirectoryAssignment
 from firnline.formats import names
@@ -41,17 +42,20 @@ BATCH_MAX = 2_250
 _SLICE_COST, _STRAY_COST = 500, 25
 _TIMER, _REPAIRED = ("replica", "assign directories"), ("replica", "mended")
 _STRAY = (
-    "{path}: these records belong to no topic of this cluster, and are kept aside; remove the directory if"
-    " the topic was deleted, otherwise the metadata is older than the logs: put back the newer copy of it"
+    "these records belong to no topic of this cluster",
+    "remove the directory if the topic was deleted, otherwise the metadata is older than the logs: put back"
+    " the newer copy of it",
 )
 _ELSEWHERE = (
-    "{path}: this replica was moved to another broker while this one was down, and its records are kept"
-    " aside; remove the directory once the topic is whole without it"
+    "this replica was moved to another broker while this one was down",
+    "remove the directory once the topic is whole without it",
 )
 _OLDER = (
-    "{path}: this replica is served from another log directory, and this copy of it is kept aside; it may be"
-    " from before that one, or from a disk that failed: remove it once the topic is whole without it"
+    "this replica is served from another log directory",
+    "this copy may be from before that one, or from a disk that failed: remove it once the topic is whole"
+    " without it",
 )
+_Said = tuple[str, str]  # why a log is kept aside, and the advice
 
 
 Answers = list[KafkaError | None] | KafkaError
@@ -274,7 +278,8 @@ def _rename_to_stray(
     is_here: Callable[[Uuid, int], bool],
 ) -> Effects:
     """Rename the directory of a partition if it is a stray, and warn."""
-    path, said = directory.partition_path(found), ""
+    path = directory.partition_path(found)
+    said: _Said | None = None
     try:
         topic_id = owner(fs, path)
         if topic_id is None:
@@ -305,10 +310,11 @@ def _is_open(
     return any(log is not None and topic_id in (None, log.topic_id) for log in logs)
 
 
-def stray_warnings(directory: LogDirectory, said: Mapping[str, str] | None = None) -> Effects:
+def stray_warnings(directory: LogDirectory, said: Mapping[str, _Said] | None = None) -> Effects:
     """Warn, once, of each stray of a directory: the operator has to look at it."""
     stray_paths, directory.stray_paths = directory.stray_paths, []
+    whys = [(said or {}).get(path, _STRAY) for path in stray_paths]
     return [
-        Warn(logger="firnline.replica", line=(said or {}).get(path, _STRAY).format(path=path))
-        for path in stray_paths
+        STRAY_LOG(path=path, reason=reason, advice=advice)
+        for path, (reason, advice) in zip(stray_paths, whys, strict=True)
     ]

@@ -17,9 +17,10 @@ from functools import partial
 from typing import NamedTuple, cast
 
 from firnline.base.background import Background, SlicedTask
-from firnline.base.effects import CancelTimer, Effects, SetTimer, Warn
+from firnline.base.effects import CancelTimer, Effects, SetTimer
 from firnline.base.errors import Code, KafkaError, StorageError
-from firnline.base.ids import NO_EPOCH, PartitionKey, TopicPartition
+from firnline.base.ids import NO_EPOCH, PartitionKey
+from firnline.base.log_lines.storage import DOES_NOT_FOLLOW, RECORDS_LOST
 from firnline.base.replicas import (
     EARLIEST,
     LATEST,
@@ -474,9 +475,14 @@ class Fetcher:
         def warn_of_loss(now_ms: int) -> Effects:
             if log.log_end_offset >= high_watermark:
                 return []
-            where = found.partition.topic_partition
-            line = _loss_line(where, high_watermark, log.log_end_offset, self.leader_id)
-            return [Warn(logger="firnline.replica", line=line)]
+            return [
+                RECORDS_LOST(
+                    **found.partition.topic_partition._asdict(),
+                    leader=self.leader_id,
+                    from_offset=log.log_end_offset,
+                    to_offset=high_watermark,
+                )
+            ]
 
         return self._begin_truncation(found, plan, warn_of_loss, now_ms)
 
@@ -566,8 +572,8 @@ class Fetcher:
         if not why or found.warned_of == code:
             return []
         found.warned_of = code
-        line = f"{found.partition.topic_partition} does not follow broker {self.leader_id}: {why}"
-        return [Warn(logger="firnline.replica", line=line)]
+        where = found.partition.topic_partition._asdict()
+        return [DOES_NOT_FOLLOW(**where, leader=self.leader_id, reason=why)]
 
     # -- out of range: our log ends before the leader's begins, or after the leader's ends
 
@@ -691,10 +697,3 @@ class Fetcher:
 
 def _key(partition: Partition) -> PartitionKey:
     return partition.topic_id, partition.topic_partition.partition
-
-
-def _loss_line(where: TopicPartition, high_watermark: int, end_offset: int, leader_id: int) -> str:
-    return (
-        f"{where}: committed records were lost: the new leader, broker {leader_id}, lacks those from offset"
-        f" {end_offset} to {high_watermark}, so this replica truncated them"
-    )

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from firnline.base.background import Background, SlicedTask
 from firnline.base.cold_pages import ColdPages, ColdSteps, PageRangeKey
-from firnline.base.effects import Effects, SetTimer, Warn
+from firnline.base.effects import Effects, SetTimer
 from firnline.base.errors import RecordsTruncated, StorageError
+from firnline.base.log_lines.storage import INDEX_NOT_REBUILT, INDEX_REBUILT
 
 if TYPE_CHECKING:
     from firnline.log.segment import Segment
@@ -152,9 +153,10 @@ def _result(
     partition: "Partition", segment: "Segment", problem: StorageError | None, now_ms: int
 ) -> Effects:
     """Warn the operator, and answer the delayed fetches."""
-    what = f"an index of {segment.stem_path} was missing or damaged"
-    so = "it was rebuilt from the records" if problem is None else f"the rebuild failed: {problem}"
+    line = INDEX_REBUILT(segment=segment.stem_path)
+    if problem is not None:
+        line = INDEX_NOT_REBUILT(segment=segment.stem_path, error=problem)
     return [
-        Warn(logger="firnline.replica", line=f"{what}; {so}"),
+        line,
         *partition.fetch_waiters.all_at_once(now_ms),
     ]

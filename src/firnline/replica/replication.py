@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from firnline.base.background import Background, SlicedTask
-from firnline.base.effects import CancelTimer, Effects, SetTimer, Warn
+from firnline.base.effects import CancelTimer, Effects, SetTimer
 from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import PartitionKey, TopicPartition
+from firnline.base.log_lines.storage import ISR_CHANGE_UNANSWERED
 from firnline.base.replicas import EpochEnd, FetchReply, LeaderFetch, LeaderPort, Position
 from firnline.replica.alter import AlterPartitions, AskController, IsrCounters
 from firnline.replica.directories import DirectoryAssignments
@@ -150,14 +151,8 @@ class Replication:
             return []
         partition = lasting[new[0]]
         joining = sorted(set(partition.maximal_isr) - set(partition.isr))
-        more = f" and {len(new) - 1} more" if len(new) > 1 else ""
-        return [
-            Warn(
-                logger="firnline.replica",
-                line=f"{new[0]}{more}: a request to take brokers {joining} into the ISR was not answered and"
-                " may still be applied, so acks=all waits for them; start them again, or unregister them",
-            )
-        ]
+        more = len(new) - 1 or None
+        return [ISR_CHANGE_UNANSWERED(**new[0]._asdict(), more=more, joining=joining)]
 
     # --------------------------------------------------------------------------------- following
 

@@ -21,8 +21,9 @@ from pathlib import Path
 from typing import Any
 
 import firnline
-from firnline.base.effects import Effects, Warn
+from firnline.base.effects import Effects
 from firnline.base.errors import StorageError
+from firnline.base.log_lines.storage import COMPACTION_STUCK
 from firnline.log.compaction.cleaner import Damaged
 from firnline.log.compaction.rounds import (
     CleanedGroup,
@@ -257,12 +258,9 @@ class _Round:
         try:
             process.wait(_KILL_MAX_S)
         except subprocess.TimeoutExpired:
-            line = (
-                f"the process {process.pid} that compacts {self._effect.job.path} cannot be ended: it"
-                " waits for the disk. No other log is compacted in its place until it ends."
-            )
+            line = COMPACTION_STUCK(process=process.pid, log=self._effect.job.path)
             self.is_stuck = True
-            self._ring(lambda _, now_ms: [Warn(logger="firnline.compaction", line=line)], None)
+            self._ring(lambda _, now_ms: [line], None)
             process.wait()
 
     def end(self) -> None:

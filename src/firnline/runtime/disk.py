@@ -12,7 +12,6 @@ rel-P9, rel-P10; preadv2(2); docs/decisions/0029.
 import contextlib
 import errno
 import fcntl
-import logging
 import os
 import queue
 import shutil
@@ -23,12 +22,12 @@ from functools import partial
 
 from firnline.base.effects import Effects, Submit
 from firnline.base.errors import StorageError, records_cut
+from firnline.base.log_lines.storage import DISK_ERROR
 from firnline.base.open_files import LetGo, OpenFiles
 from firnline.base.ports import Buffer, File
 from firnline.base.slices import FileSlice
 from firnline.base.units import INT64_MAX, KIB, MIB
-
-log = logging.getLogger("firnline.disk")
+from firnline.runtime.logs.lines import log_line
 
 # A full disk fails every append: log one line for each kind of failure in this time.
 _QUIET_S = 10.0
@@ -79,7 +78,7 @@ def _log_failure(problem: StorageError, number: int) -> StorageError:
     now = time.monotonic()
     if now - _logged_at.get(number, -_QUIET_S) >= _QUIET_S:
         _logged_at[number] = now
-        log.error("%s", problem)
+        log_line(DISK_ERROR(operation=problem.why, **problem.facts))
     return problem
 
 

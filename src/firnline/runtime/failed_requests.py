@@ -9,15 +9,13 @@ the Fetch of a voter commits metadata, that of a follower commits records. An er
 stops the node (`QuorumState.notify`, `ProduceWaiters.passed`).
 """
 
-import logging
 import time
 from collections import Counter
 
 from firnline.api.context import RequestContext
+from firnline.base.log_lines.process import REQUEST_FAILED, shown_client_id
+from firnline.runtime.logs.lines import log_line
 
-log = logging.getLogger("firnline.net")
-
-_CLIENT_ID_CHARS_MAX = 100
 _QUIET_S = 1.0
 
 
@@ -46,14 +44,15 @@ class FailedRequests:
             self._unlogged[api_name] += 1
             return
         self._logged_at[api_name] = now
-        version = getattr(context, "api_version", None)
-        asked = api_name if version is None else f"{api_name} version {version}"
-        client_id = getattr(context, "client_id", None)
-        client = "" if client_id is None else f" of client {client_id[:_CLIENT_ID_CHARS_MAX]!r}"
-        unlogged = self._unlogged.pop(api_name, 0)
-        more = f" ({unlogged} more like it)" if unlogged else ""
-        line = "a request failed inside; its connection is closed: %s%s at %s: %r%s"
-        log.error(line, asked, client, peer_host, _short(problem), more, exc_info=problem)
+        line = REQUEST_FAILED(
+            host=peer_host,
+            client_id=shown_client_id(getattr(context, "client_id", None)),
+            api=api_name,
+            version=getattr(context, "api_version", None),
+            error=_short(problem),
+            more=self._unlogged.pop(api_name, None),
+        )
+        log_line(line, problem)
 
 
 def _short(problem: Exception) -> str:

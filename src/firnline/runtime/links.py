@@ -7,7 +7,6 @@ is unreachable, silent or sends garbage is normal, and no reason to stop a node.
 """
 
 import errno
-import logging
 import os
 import socket
 from collections import deque
@@ -19,6 +18,7 @@ from typing import Any, Protocol, TypeVarTuple
 from firnline.base.effects import Effects, Peer, Send, Submit, Unanswered
 from firnline.base.errors import KafkaError, ProtocolError
 from firnline.base.limits import LINK_REQUESTS_MAX
+from firnline.base.log_lines.process import LINK_CLOSED
 from firnline.base.ports import Buffer
 from firnline.base.units import KIB, PORT_MAX
 from firnline.client.wire import (
@@ -31,10 +31,9 @@ from firnline.client.wire import (
 )
 from firnline.protocol.frame import SIZE_BYTES, BufferPool, FrameSplitter
 from firnline.protocol.schema import Message, Versions
+from firnline.runtime.logs.lines import log_line
 from firnline.runtime.poll import READABLE, WRITABLE, PollLoop
 from firnline.runtime.timers import Timer
-
-log = logging.getLogger("firnline.links")
 
 _RECEIVE_BYTES = 256 * KIB
 # As in Kafka's quorum. Requests during the backoff fail at once.
@@ -422,7 +421,7 @@ class Link:
         backoff_ms = min(_BACKOFF_MAX_MS, _BACKOFF_MS << min(self._failures - 1, 10))
         self._retry_at_ms = self._runtime.now_ms() + backoff_ms
         self._why = f"{self._name}: {why}"
-        log.debug("%s", self._why)
+        log_line(LINK_CLOSED(peer=self._name, reason=why))
         asks = [*self._in_flight.values(), *self._waiting]
         self.close()
         for ask in asks:

@@ -1,21 +1,19 @@
 """Listeners: accept connections, and close those that are idle or slow for too long. WORLD."""
 
-import logging
 import socket
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from firnline.base.errors import ProtocolError
+from firnline.base.errors import NOTHING_ASKED, ProtocolError
 from firnline.base.limits import FIRST_REQUEST_MS, HALF_CLOSED_MS
-from firnline.base.log_lines.node import REQUEST_REFUSED
+from firnline.base.log_lines.process import CANNOT_ACCEPT, REQUEST_REFUSED, shown_client_id
 from firnline.runtime.bounds.connections import Connections
+from firnline.runtime.logs.lines import log_line
 from firnline.runtime.net import Connection, Executor
 from firnline.runtime.poll import NOTHING, READABLE, PollLoop
 
 if TYPE_CHECKING:
     from firnline.api.dispatch import Dispatcher
-
-log = logging.getLogger("firnline.net")
 
 
 class Server:
@@ -60,7 +58,7 @@ class Server:
         except (
             OSError
         ) as problem:  # no descriptors left: serve the open connections, and retry later
-            log.warning("cannot accept a connection: %s", problem)
+            log_line(CANNOT_ACCEPT(error=problem))
             self.loop.rewatch(self._sock.fileno(), NOTHING)
             self.loop.call_later(0.5, self._accept_again)
             return
@@ -84,7 +82,18 @@ class Server:
     def on_bad_peer(self, connection: Connection, problem: ProtocolError) -> None:
         """Close a connection whose bytes this node does not serve; log it, without a traceback."""
         self.bad_peers += 1
-        self.runtime.log_line(REQUEST_REFUSED(host=connection.peer_host, reason=str(problem)))
+        asked = problem.asked or NOTHING_ASKED
+        client_id = shown_client_id(asked.client_id)
+        host, reason = connection.peer_host, str(problem)
+        log_line(
+            REQUEST_REFUSED(
+                host=host,
+                client_id=client_id,
+                api=asked.api,
+                version=asked.version,
+                reason=reason,
+            )
+        )
         connection.close()
 
     def sweep(self, now_ms: int) -> None:
@@ -98,8 +107,7 @@ class Server:
             if connection.is_receiving and not connection.has_ended:
                 if connection.is_too_slow(now_ms):
                     self.slow_requests += 1
-                    why = "closed a connection from %s: the rest of its request does not arrive"
-                    self.runtime.warn_seldom(why % connection.peer_host)
+                    connection.say_closed("the rest of its request does not arrive")
                     connection.close()
             elif (
                 quiet_ms > self._idle_ms

@@ -7,7 +7,6 @@ returns effects, which `execute` carries out in list order. An effect for anothe
 that the state is broken, and stops the node.
 """
 
-import logging
 import queue
 import time
 from collections import Counter
@@ -26,15 +25,14 @@ from firnline.base.effects import (
     Compact,
     Effects,
     Flush,
-    Note,
     Reply,
     Send,
     SetTimer,
     Submit,
-    Warn,
 )
 from firnline.base.errors import ConfigError, StorageError
 from firnline.base.log_lines.line import Log
+from firnline.base.log_lines.process import NODE_STOPS
 from firnline.base.units import MIB
 from firnline.protocol.schema import Part
 from firnline.runtime.bounds.admission import Admission
@@ -46,7 +44,7 @@ from firnline.runtime.disk import close_off_the_loop
 from firnline.runtime.failed_requests import FailedRequests
 from firnline.runtime.links import Links
 from firnline.runtime.listener import Server
-from firnline.runtime.logs.lines import LineLogger
+from firnline.runtime.logs.lines import log_line, process_lines
 from firnline.runtime.poll import PollLoop
 from firnline.runtime.steps import SLOW_S
 from firnline.runtime.threads.doorbell import Doorbell
@@ -57,8 +55,6 @@ from firnline.runtime.timers import Timer
 if TYPE_CHECKING:
     from firnline.api.forwarding import AnyNode
     from firnline.runtime.net import Connection
-
-log = logging.getLogger("firnline")
 
 _HOUSEKEEPING_S = 5.0
 # Threads for each log directory that read old segments into the page cache for consumers.
@@ -109,14 +105,11 @@ class Runtime:
         self._compactors = Compactors(self._doorbell.ring)
         self.links = Links(self, client_id=client_id, frame_bytes_max=answer_bytes_max)
         self._timers: dict[Hashable, Timer] = {}
-        self._warned_at = 0.0
-        self._unsaid = 0
         self.admission = Admission(loop.call_soon)
         self.answers = Answers(loop, self.resume, held_answers_bytes_max)
         self.incoming = Incoming(loop, incoming_bytes_max)
         self._encoding = Background("answers", is_round_robin=True)
         self.failed_requests = FailedRequests()
-        self._line_logger = LineLogger()
         self._table: dict[type, Callable[[Any], None]] = {
             Flush: self._flushes.add,
             Send: self.links.send,
@@ -126,9 +119,7 @@ class Runtime:
             Compact: self._compactors.add,
             CancelTimer: self._cancel_timer,
             CloseConnection: self._close_connection,
-            Log: self._line_logger.log,
-            Note: self._note,
-            Warn: self._warn,
+            Log: log_line,
         }
         close_off_the_loop()
         self._housekeeping = loop.call_later(_HOUSEKEEPING_S, self._keep_house)
@@ -169,7 +160,7 @@ class Runtime:
     def fail(self, problem: BaseException) -> None:
         """Stop the node because of a bug or a failed disk."""
         ours = None if isinstance(problem, (ConfigError, StorageError)) else problem
-        log.critical("the node stops: %s", problem, exc_info=ours)
+        log_line(NODE_STOPS(error=problem), ours)
         if self.failure is None:
             self.failure = problem
         self.loop.stop()
@@ -196,20 +187,6 @@ class Runtime:
         if found[1] is not None:
             raise found[1]
         return found[0]
-
-    def warn_seldom(self, line: str) -> None:
-        """Log a warning that a peer can cause at will: one line a second, with a count of the rest."""
-        now = time.monotonic()
-        if now - self._warned_at < 1.0:
-            self._unsaid += 1
-            return
-        more = f" ({self._unsaid} more like it)" if self._unsaid else ""
-        self._warned_at, self._unsaid = now, 0
-        logging.getLogger("firnline.net").warning("%s%s", line, more)
-
-    def log_line(self, effect: Log) -> None:
-        """Log a line that is no effect of the node's logic."""
-        self._line_logger.log(effect)
 
     @property
     def flush_times(self) -> Times:
@@ -309,12 +286,6 @@ class Runtime:
         if effect.instead is not None:
             self._reply(effect.instead)
 
-    def _warn(self, effect: Warn) -> None:
-        logging.getLogger(effect.logger).warning("%s", effect.line)
-
-    def _note(self, effect: Note) -> None:
-        logging.getLogger(effect.logger).info("%s", effect.line)
-
     def _submit(self, effect: Submit[Any]) -> None:
         refusal = self._pools.add(effect)
         if refusal is not None:
@@ -346,4 +317,4 @@ class Runtime:
         for server in self.servers:
             server.sweep(now_ms)
         self.links.sweep(now_ms)
-        self._line_logger.sweep()
+        process_lines.sweep()

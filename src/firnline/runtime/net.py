@@ -19,9 +19,15 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol, TypeVarTuple
 
 from firnline.base.effects import Effects
-from firnline.base.errors import Bug, CannotGoOn, ProtocolError, RecordsTruncated, StorageError
+from firnline.base.errors import (
+    Bug,
+    CannotGoOn,
+    ProtocolError,
+    RecordsTruncated,
+    StorageError,
+)
 from firnline.base.limits import JOIN_BYTES_MAX, LARGE_REQUEST_BYTES, OPEN_REQUESTS_MAX
-from firnline.base.log_lines.line import Log
+from firnline.base.log_lines.process import CONNECTION_CLOSED
 from firnline.base.ports import Buffer
 from firnline.base.slices import FileSlice, held_bytes, joined, read_part
 from firnline.base.units import MIB
@@ -32,6 +38,7 @@ from firnline.runtime.bounds.answers import Answers
 from firnline.runtime.bounds.incoming import Incoming, RequestMemory
 from firnline.runtime.disk import Pages, storage_error
 from firnline.runtime.failed_requests import FailedRequests
+from firnline.runtime.logs.lines import log_line
 from firnline.runtime.poll import BROKEN, ENDED, NOTHING, READABLE, WRITABLE, PollLoop
 from firnline.runtime.turn import ResponseFrame
 
@@ -63,10 +70,6 @@ class Executor(Protocol):
     def resume(self, then: Callable[[*Results, int], Effects], *results: *Results) -> None: ...
 
     def fail(self, problem: BaseException) -> None: ...
-
-    def warn_seldom(self, line: str) -> None: ...
-
-    def log_line(self, effect: Log) -> None: ...
 
 
 class Listener(Protocol):
@@ -430,6 +433,8 @@ class Connection:
         elif isinstance(problem, (Bug, CannotGoOn, StorageError)):
             self._runtime.fail(problem)
         elif isinstance(problem, ProtocolError):
+            if context is not None:
+                problem.asked = context.asked
             self._server.on_bad_peer(self, problem)
         else:
             dispatcher = self.dispatcher
@@ -554,10 +559,7 @@ class Connection:
     def _cannot_send(self, problem: Exception) -> None:
         """Close the connection: the peer or the records are gone, or, with a warning, a read failed."""
         if isinstance(problem, StorageError) and not isinstance(problem, RecordsTruncated):
-            line = (
-                f"closed a connection from {self.peer_host}: records could not be read: {problem}"
-            )
-            self._runtime.warn_seldom(line)
+            self.say_closed(f"records could not be read: {problem}")
         self.close()
 
     def _resume(self) -> None:
@@ -656,19 +658,19 @@ class Connection:
     def close_slow(self) -> None:
         """Close the connection: its peer does not read its response, and others need that memory."""
         size = self.response_memory.unsent_bytes
-        line = f"closed a connection from {self.peer_host}, which does not read {size} bytes of its response"
-        self._runtime.warn_seldom(
-            f"{line} while others wait for memory (firnline.answers.max.bytes)"
-        )
+        why = "it does not read its response while others wait for memory"
+        self.say_closed(why, bytes=size, setting="firnline.answers.max.bytes")
         self.close()
 
     def close_sender(self, held_bytes: int, why: str) -> None:
         """Close the connection: others need the memory of its incomplete request."""
-        line = (
-            f"closed a connection from {self.peer_host}, which {why}: its incomplete request holds"
-        )
-        self._runtime.warn_seldom(f"{line} {held_bytes} bytes (queued.max.request.bytes)")
+        reason = f"its incomplete request holds memory, and it {why}"
+        self.say_closed(reason, bytes=held_bytes, setting="queued.max.request.bytes")
         self.close()
+
+    def say_closed(self, reason: str, **fields: object) -> None:
+        """Log why this node closes the connection."""
+        log_line(CONNECTION_CLOSED(host=self.peer_host, reason=reason, **fields))
 
     def close(self) -> None:
         if self.closed:

@@ -7,9 +7,9 @@ explicitly stay.
 """
 
 import ctypes
-import logging
 
-log = logging.getLogger(__name__)
+from firnline.base.log_lines.process import NO_MALLOPT
+from firnline.runtime.logs.lines import log_line
 
 # From malloc.h. The names are those of mallopt(3).
 _M_TRIM_THRESHOLD = -1
@@ -27,7 +27,7 @@ def bound_free_memory() -> None:
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is None:
-        log.debug("the C library has no mallopt: the amount of free memory it keeps is not limited")
+        log_line(NO_MALLOPT())
         return
     mallopt(_M_MMAP_THRESHOLD, OWN_PAGES_FROM_BYTES)
     mallopt(_M_TRIM_THRESHOLD, KEPT_BYTES)

@@ -1,17 +1,16 @@
 """The current limits on connections, from the settings. WORLD."""
 
-import logging
 import socket
 from collections.abc import Callable
 
 from firnline.base.errors import ConfigError
+from firnline.base.log_lines.process import LIMITS_STAY
 from firnline.config.broker import BrokerConfig
 from firnline.config.layers import broker_config
 from firnline.config.network import is_address, parse_overrides
 from firnline.metadata.image import ClusterImage, ResourceType
 from firnline.runtime.bounds.connections import Limits
-
-log = logging.getLogger("firnline.net")
+from firnline.runtime.logs.lines import log_line
 
 # Used where max.connections is not stated; in Kafka that means no limit.
 CONNECTIONS_MAX = 10_000
@@ -41,7 +40,7 @@ class ConnectionLimits:
             try:
                 self._limits = self._look(image)
             except ConfigError as problem:  # a controller of another release accepted it
-                log.warning("the limits of connections stay as they were: %s", problem)
+                log_line(LIMITS_STAY(error=problem))
         return self._limits
 
     def _look(self, image: ClusterImage) -> Limits:

@@ -20,6 +20,15 @@ from typing import TYPE_CHECKING
 from firnline.api.dispatch import Dispatcher
 from firnline.base.effects import SYNC_THREADS
 from firnline.base.errors import ConfigError, FirnlineError, as_exception
+from firnline.base.log_lines.line import Log
+from firnline.base.log_lines.process import (
+    CONTROLLER_EXPOSED,
+    ENDS_WITHOUT_THREADS,
+    OPEN_FILES_LIMIT_STAYS,
+    PLUGIN_NOT_CLOSED,
+    STOPPING,
+    STOPPING_AT_ONCE,
+)
 from firnline.broker.controller_node import ControllerNode
 from firnline.broker.node import BrokerNode
 from firnline.broker.quorum_setup import Remote
@@ -37,6 +46,7 @@ from firnline.runtime.descriptors import Descriptors, LogFiles
 from firnline.runtime.disk import RealFs
 from firnline.runtime.listener import Server, listen
 from firnline.runtime.logs.levels import ProcessLoggers
+from firnline.runtime.logs.lines import log_line
 from firnline.runtime.loop import Runtime
 from firnline.runtime.machine import MachineWatch
 from firnline.runtime.poll import READABLE, PollLoop
@@ -50,8 +60,6 @@ from firnline.tiered.spi import RemoteStorage
 
 if TYPE_CHECKING:
     from firnline.server.metrics import Exporter
-
-log = logging.getLogger("firnline")
 
 # A controlled shutdown that takes longer is ended; the next start then recovers the logs.
 SHUTDOWN_MAX_S = 30.0
@@ -76,9 +84,7 @@ def run(config: BrokerConfig, ready: Callable[[str], None]) -> int:
     finally:
         if not process.close():
             # The end of the interpreter would close files, and wait for that disk too.
-            log.warning(
-                "a disk or a store hangs: the process ends without the threads that wait for it"
-            )
+            log_line(ENDS_WITHOUT_THREADS())
             logging.shutdown()
             os._exit(process.exit_code)
 
@@ -92,7 +98,7 @@ def raise_open_files_limit() -> None:
         OSError,
         ValueError,
     ) as problem:  # a sandbox may forbid it, or report a limit that is not the real one
-        log.info("the limit of open files stays at %d: %s", soft, problem)
+        log_line(OPEN_FILES_LIMIT_STAYS(limit=soft, error=problem))
 
 
 def check_open_files(config: BrokerConfig, descriptors: Descriptors) -> None:
@@ -193,9 +199,9 @@ class _Process:
         self._loop.watch(self._wake, READABLE, self._on_signal)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._note_signal)
-        if isinstance(node, BrokerNode):
-            paths = (*config.directories, config.metadata_directory)
-            self._watch = MachineWatch(self._loop, node.machine, paths, runtime.now_ms)
+        own_paths = config.directories if isinstance(node, BrokerNode) else ()
+        paths = (*own_paths, config.metadata_directory)
+        self._watch = MachineWatch(self._loop, node.machine, paths, runtime.now_ms)
         self._serve_controllers()
         self._loop.call_later(LOOK_S, self._look_after_garbage)
         self._loop.slow_steps.watch_garbage()
@@ -301,7 +307,7 @@ class _Process:
         for endpoint in _own_controller_listeners(self._config):
             self._serve_on(endpoint, dispatcher)
         for line in exposed_listeners(self._config):
-            log.warning("%s", line)
+            log_line(line)
 
     def _serve_on(self, endpoint: Listener, dispatcher: Dispatcher) -> None:
         runtime = self._runtime
@@ -332,7 +338,7 @@ class _Process:
                 self._limits,
                 # Members of the quorum may use the reserve: without them there are no decisions.
                 has_room=descriptors.has_room if is_for_clients else lambda: True,
-                warn=runtime.warn_seldom,
+                log=log_line,
             )
         return self._connections[is_for_clients]
 
@@ -361,10 +367,10 @@ class _Process:
         runtime = self._runtime
         assert runtime is not None
         if self._signals > 1:
-            log.warning("stopping at once")
+            log_line(STOPPING_AT_ONCE())
             self._loop.stop()
             return
-        log.info("stopping")
+        log_line(STOPPING())
         clients = [listener.listener for listener in self._config.client_listeners]
         for server in runtime.servers:
             # The quorum keeps running until this node has resigned.
@@ -391,17 +397,18 @@ def _close(plugin: RemoteStorage | MetadataManager) -> None:
         plugin.close()
     except BaseException as problem:  # noqa: BLE001 - plug-ins raise what they like; the node ends anyway
         name = type(plugin).__name__
-        log.warning("%s cannot be closed: %s", name, as_exception(problem))
+        log_line(PLUGIN_NOT_CLOSED(plugin=name, error=as_exception(problem)))
 
 
-def exposed_listeners(config: BrokerConfig) -> list[str]:
+def exposed_listeners(config: BrokerConfig) -> list[Log]:
     """Return warnings about controller listeners that every host can reach."""
     return [
-        f"listeners: {each.listener} at {each.host or '*'} port {each.port} is bound to all addresses of"
-        " this machine. There is no security yet: whoever reaches the listener of a controller can take over"
-        " the cluster's metadata. Bind it to the network of the other nodes, as in"
-        f" {each.listener}://10.0.0.1:{each.port}, and use a firewall"
-        " (docs/OPERATIONS.md, 'Who may reach the controllers')"
+        CONTROLLER_EXPOSED(
+            listener=each.listener,
+            host=each.host or "*",
+            port=each.port,
+            instead=f"{each.listener}://10.0.0.1:{each.port}",
+        )
         for each in config.exposed_controllers
     ]
 

@@ -34,7 +34,7 @@ from firnline.server import (
 from firnline.server.broker_metrics import node as node_metrics
 from firnline.server.broker_metrics import requests as request_metrics
 from firnline.server.broker_metrics import traffic as traffic_metrics
-from firnline.server.broker_metrics.node import NodeFacts
+from firnline.server.broker_metrics.node import ControllerFacts, NodeFacts
 from firnline.server.broker_metrics.requests import RequestFacts, RequestFamilies
 from firnline.server.broker_metrics.traffic import TrafficFacts
 from firnline.server.compaction_metrics import CompactionFacts
@@ -95,6 +95,7 @@ class Snapshot(NamedTuple):
     loop_requests: RequestFacts = RequestFacts()
     traffic: TrafficFacts | None = None
     broker: NodeFacts | None = None
+    controller: ControllerFacts | None = None
 
 
 def _unreadable(node: BrokerNode | ControllerNode) -> list[tuple[str, int]]:
@@ -119,13 +120,15 @@ def look(runtime: Runtime) -> Generator[None, None, Snapshot]:
     tier = (yield from tier_metrics.look(runtime, node)) if isinstance(node, BrokerNode) else None
     replicas = ReplicaFacts()
     broker: NodeFacts | None = None
+    controller: ControllerFacts | None = None
     traffic: TrafficFacts | None = None
-    lateness: tuple[int, ...] = ()
     if isinstance(node, BrokerNode):
         replicas = yield from replica_metrics.look(node)
         broker = yield from node_metrics.look(runtime, node)
         traffic = yield from traffic_metrics.look(node.hosted.traffic)
-        lateness = node.machine.lateness.copy()
+    else:
+        controller = node_metrics.look_at_controller(runtime, node)
+    lateness = node.machine.lateness.copy()
     partitions: list[PartitionSizes] = []
     if len(hosted) <= PARTITION_SERIES_MAX:
         for first in range(0, len(hosted), PARTITIONS_PER_SLICE):
@@ -151,6 +154,7 @@ def look(runtime: Runtime) -> Generator[None, None, Snapshot]:
         loop_requests=request_metrics.look(runtime, lateness, time.monotonic()),
         traffic=traffic,
         broker=broker,
+        controller=controller,
     )
 
 
@@ -220,6 +224,8 @@ def families(found: Snapshot) -> Iterator[Metric]:
         yield from traffic_metrics.families(found.traffic)
     if found.broker is not None:
         yield from node_metrics.families(found.broker)
+    if found.controller is not None:
+        yield from node_metrics.controller_families(found.controller)
     failed = CounterMetricFamily(
         "firnline_failed_requests",
         "Requests that failed with an internal error, which closes the connection.",

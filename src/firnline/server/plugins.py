@@ -6,7 +6,6 @@ class that cannot be made or configured, or that lacks a method, is refused at t
 'Configs'; spec 3.19, T53, T57.
 """
 
-import logging
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -16,11 +15,14 @@ from typing import Any, Protocol
 
 from firnline.base.errors import ConfigError, FirnlineError
 from firnline.base.ids import REMOTE_LOG_METADATA_TOPIC
+from firnline.base.log_lines.process import PLUGIN_FAILED
+from firnline.base.log_lines.tier import STORE_NOT_USED_YET
 from firnline.config.broker import BrokerConfig
 from firnline.config.parse import nearest
 from firnline.log.checkpoint import read_cluster_id
 from firnline.metadata.image import Endpoint
 from firnline.runtime.disk import RealFs
+from firnline.runtime.logs.lines import log_line
 from firnline.stores.registry import STORE_PREFIX
 from firnline.tiered.objects.storage import CLUSTER_ID, IN_USE, URI, ObjectStorage
 from firnline.tiered.spi import RemoteLogMetadata, RemoteStorage
@@ -32,8 +34,6 @@ _BROKER_ID = "broker.id"
 # What the node adds to a store's settings.
 _OF_NODE = (_BROKER_ID, CLUSTER_ID, IN_USE)
 _JAVA_PACKAGES = ("org.", "com.", "io.", "net.")
-
-log = logging.getLogger("firnline")
 
 
 class MetadataManager(RemoteLogMetadata, Protocol):
@@ -66,9 +66,7 @@ def remote_storage(config: BrokerConfig) -> RemoteStorage | None:
     storage = _storage(config, name, cluster_id)
     if isinstance(storage, ObjectStorage) and storage.problem is not None:
         why = config.redact(str(storage.problem))
-        log.warning(
-            "the tier cannot be used now; the node starts without it and tries again: %s", why
-        )
+        log_line(STORE_NOT_USED_YET(error=why))
     return storage
 
 
@@ -245,6 +243,6 @@ def _configure(
 
 def _failed(config: BrokerConfig, what: str, problem: Exception) -> ConfigError:
     """Return the error of a plug-in's own exception; its traceback is logged for the plug-in's author."""
-    log.debug("%s", what, exc_info=problem)
+    log_line(PLUGIN_FAILED(what=what, error=problem), problem)
     said = config.redact(str(problem))
     return ConfigError(f"{what}: {type(problem).__name__}{': ' if said else ''}{said}")

@@ -19,12 +19,10 @@ from firnline.base.effects import (
     Effect,
     Effects,
     Flush,
-    Note,
     Reply,
     Send,
     SetTimer,
     Submit,
-    Warn,
 )
 from firnline.base.errors import StorageError, WorkTimedOut
 from firnline.base.log_lines.line import Log
@@ -264,12 +262,6 @@ class Process:
         self.host.environment.reply(self, effect)
         fs.read_bytes = read_bytes  # the kernel reads what a response points to
 
-    def _warn(self, effect: Warn) -> None:
-        self.host.world.note(self.host.node_id, f"warns: {effect.line}")
-
-    def _note(self, effect: Note) -> None:
-        self.host.world.note(self.host.node_id, f"says: {effect.line}")
-
     def _log(self, effect: Log) -> None:
         self.host.world.note(
             self.host.node_id, f"logs: {effect.line.message} {dict(effect.known_fields())}"
@@ -452,8 +444,6 @@ _ACTIONS: dict[type, Callable[[Process, Any], None]] = {
     CancelSubmit: Process._cancel_submit,
     Compact: Process._compact,
     Log: Process._log,
-    Note: Process._note,
-    Warn: Process._warn,
     CloseConnection: Process._close_connection,
 }
 

@@ -14,6 +14,7 @@ from firnline.spark.access.tier import open_tier
 from firnline.spark.brokers import leases
 from firnline.spark.brokers.cluster import Brokers
 from firnline.spark.brokers.leases import lease_end_ms
+from firnline.spark.log_lines import warn
 from firnline.spark.options.brokers import AUTO, BROKER, READ_FROM, BrokerSettings
 from firnline.spark.options.kafka import BOOTSTRAP
 from firnline.spark.options.parse import Options, parse_options
@@ -96,7 +97,7 @@ def _try_release(brokers: Brokers, names: Collection[str], lease: Lease) -> None
     try:
         leases.release(brokers, names, lease)
     except FirnlineError as problem:
-        _log.warning("a lease stays until its end: lease=%s problem=%s", lease, problem)
+        warn(_log, "a lease stays until its end", lease=lease, problem=problem)
 
 
 def _leased(cut: str) -> tuple[Cut, Lease]:

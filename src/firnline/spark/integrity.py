@@ -13,6 +13,7 @@ from crc32c import crc32c
 
 from firnline.records.walk import HEADS_BYTES
 from firnline.spark.frames import Frames, Ints, Mask
+from firnline.spark.log_lines import warn
 from firnline.spark.planning.plan import Piece, Segment
 from firnline.spark.schema import CorruptSegment
 from firnline.stores.port import ObjectMissing, ObjectStore
@@ -145,10 +146,10 @@ def load_optional(store: ObjectStore, segment: Segment, suffix: str) -> bytes | 
     try:
         data = store.get(key)
     except ObjectMissing:
-        _log.warning("an object is missing in the tier: %s", key)
+        warn(_log, "an object is missing in the tier", key=key)
         return None
     if segment.fingerprint is not None and not segment.fingerprint.fits(suffix, data):
-        _log.warning("an object of the tier is not what was copied, and is ignored: %s", key)
+        warn(_log, "an object of the tier is not what was copied, and is ignored", key=key)
         return None
     return data
 

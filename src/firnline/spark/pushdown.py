@@ -23,6 +23,7 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
+from firnline.spark.log_lines import warn
 from firnline.spark.planning.filters import Filters
 
 SWITCH = "spark.sql.python.filterPushdown.enabled"
@@ -101,7 +102,7 @@ def log_once(setting: bool | None) -> None:
     """
     if SWITCH not in _logged and setting is False:
         _logged.add(SWITCH)
-        _log.warning("pushdown=true has no effect: turn on %s in this session", SWITCH)
+        warn(_log, "pushdown=true has no effect", advice=f"turn on {SWITCH} in this session")
 
 
 def setting_of_planner() -> bool | None:

@@ -29,6 +29,7 @@ from firnline.spark.gaps.causes import (
 )
 from firnline.spark.gaps.holes import Account, Refusal, hole_in
 from firnline.spark.integrity import Continuity
+from firnline.spark.log_lines import warn
 from firnline.spark.options.brokers import BrokerSettings
 from firnline.spark.planning.catalogs import has_segment
 from firnline.spark.planning.plan import Piece, TailTask, Task
@@ -303,7 +304,7 @@ def _look_again(
     if is_refused(how.on_gap, fail_on_data_loss=how.fail_on_data_loss, cause=cause):
         raise loss from problem
     if is_reported(how.on_gap, cause):
-        _log.warning("skipped a segment that was removed from the tier: %s", piece.key)
+        warn(_log, "skipped a segment that was removed from the tier", key=piece.key)
 
 
 def rest_at_leader(task: Task, piece: Piece, start_offset: int) -> TailTask:

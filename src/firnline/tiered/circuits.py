@@ -29,8 +29,9 @@ from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 from typing import NamedTuple, TypeVar
 
-from firnline.base.effects import CancelTimer, Effects, Note, Pool, SetTimer, Submit, Warn
+from firnline.base.effects import CancelTimer, Effects, Pool, SetTimer, Submit
 from firnline.base.errors import FirnlineError, WorkFailed, WorkTimedOut
+from firnline.base.log_lines.tier import STORE_ANSWERS_AGAIN, STORE_FAILS
 from firnline.base.units import MINUTE_MS, SECOND_MS
 from firnline.stores.port import ObjectMissing, ObjectStore, RemoteStorageError
 from firnline.tiered.objects.probe import Operation, probe
@@ -418,8 +419,8 @@ class StoreCircuits:
             effects = self.on_answering(now_ms)
         if was_logged:
             seconds = (now_ms - opened_ms) // SECOND_MS
-            line = f"the store of the tier answers again ({circuit.operation}), after {seconds} s"
-            effects = [Note(logger="firnline.tiered", line=line), *effects]
+            again = STORE_ANSWERS_AGAIN(operation=circuit.operation, after_s=seconds)
+            effects = [again, *effects]
         return effects
 
     def _log(self, circuit: _Circuit, problem: Exception) -> Effects:
@@ -430,13 +431,8 @@ class StoreCircuits:
             return []
         circuit.is_logged = True
         stopped = [_WORK[each] for each in OPERATIONS if circuit.operation in self._needs[each]]
-        return [
-            Warn(
-                logger="firnline.tiered",
-                line=f"the store of the tier fails ({circuit.operation}): no {', no '.join(stopped)},"
-                f" until it answers; local records are still written and read: {problem}",
-            )
-        ]
+        stops = ", ".join(stopped)
+        return [STORE_FAILS(operation=circuit.operation, stopped=stops, error=problem)]
 
     # ------------------------------------------------------------------------------------- probes
 

@@ -21,10 +21,14 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from firnline.base.background import SlicedTask
-from firnline.base.effects import CancelTimer, Effects, SetTimer, Submit, Warn
+from firnline.base.effects import CancelTimer, Effects, SetTimer, Submit
 from firnline.base.errors import Code, FirnlineError, KafkaError, StorageError, WorkTimedOut
 from firnline.base.ids import TopicIdPartition, uuid_text
-from firnline.base.log_lines.node import SEGMENT_COPIED
+from firnline.base.log_lines.tier import (
+    INDEXES_REBUILT_FOR_TIER,
+    SEGMENT_COPIED,
+    SEGMENT_NOT_COPIED,
+)
 from firnline.base.units import MINUTE_MS
 from firnline.formats import leader_epoch_checkpoint
 from firnline.formats.leader_epoch_checkpoint import Epochs
@@ -332,9 +336,9 @@ class Copier:
             return as_error(result)
         self._damaged = None
         if result.rebuilt:
-            files = ", ".join(result.rebuilt)
-            line = f"{local.stem_path}: {files} damaged here, rebuilt for the tier"
-            run.emit([Warn(logger="firnline.tiered", line=line)])
+            where = hosted.log.topic_partition._asdict()
+            files = ",".join(result.rebuilt)
+            run.emit([INDEXES_REBUILT_FOR_TIER(**where, segment=local.stem_path, files=files)])
         return result
 
     def _to_copy(self, local: ClosedSegment, epochs: Epochs) -> ToCopy:
@@ -359,11 +363,9 @@ class Copier:
         self._services.counters.add(self._hosted.topic, "damaged_segments", int(is_new))
         effects: Effects = []
         if is_new:
+            where = self._hosted.log.topic_partition._asdict()
             effects = [
-                Warn(
-                    logger="firnline.tiered",
-                    line=f"not copied to the tier, nor anything after it: {problem}",
-                )
+                SEGMENT_NOT_COPIED(**where, base_offset=local.base_offset, error=problem),
             ]
         if self._services.may_hand_over(self._hosted.where, local.base_offset, now_ms):
             effects += self._services.on_damaged(self._hosted.where, problem, now_ms)

@@ -13,9 +13,10 @@ from operator import attrgetter
 from typing import Literal, NamedTuple
 
 from firnline.base.background import Background, SlicedTask
-from firnline.base.effects import Effects, Note, Warn
+from firnline.base.effects import Effects
 from firnline.base.errors import Code, FirnlineError, KafkaError, StorageError
 from firnline.base.ids import NO_OFFSET, TopicIdPartition, Uuid
+from firnline.base.log_lines.tier import TIER_TASK_FAILS, TIER_TASKS_RECOVERED
 from firnline.base.ports import Fs, Rng
 from firnline.base.units import HOUR_MS, INT64_MAX, MINUTE_MS, SECOND_MS
 from firnline.formats.leader_epoch_checkpoint import Epochs
@@ -48,12 +49,6 @@ TaskCallback = Callable[[FirnlineError | None, int], Effects]
 Task = Literal["copy", "expiry", "catalog"]
 TASKS: tuple[Task, ...] = ("copy", "expiry", "catalog")
 LOGGED_AT_FAILURE = FAILURES_TO_OPEN + 1
-_FAILS: dict[Task, str] = {
-    "copy": "the copy to the tier fails",
-    "expiry": "the deletion of what has expired in the tier fails",
-    "catalog": "the write of the catalog in the tier fails",
-}
-
 # The intervals at which a leader may hand over because of the same damaged segment, and the number it keeps.
 HAND_OVER_AGAIN_MIN_MS, HAND_OVER_AGAIN_MAX_MS = 10 * MINUTE_MS, 24 * HOUR_MS
 HANDED_OVER_KEPT = 1000
@@ -317,8 +312,8 @@ class Hosted:
         if kind[1] in self._logged or (may_pass and count < LOGGED_AT_FAILURE):
             return []
         self._logged[kind[1]] = None
-        what = f"{_FAILS[task]}, and is retried: " if may_pass else ""
-        return [Warn(logger="firnline.tiered", line=f"{self.log.topic_partition}: {what}{problem}")]
+        where = self.log.topic_partition._asdict()
+        return [TIER_TASK_FAILS(**where, task=task, is_retried=may_pass, error=problem)]
 
     def _log_recovery(self, now_ms: int) -> Effects:
         was_logged = bool(self._logged)
@@ -327,8 +322,7 @@ class Hosted:
         if not was_logged:
             return []
         seconds = (now_ms - self._failing_since_ms) // SECOND_MS
-        line = f"{self.log.topic_partition}: nothing in the tier fails any more, after {seconds} s"
-        return [Note(logger="firnline.tiered", line=line)]
+        return [TIER_TASKS_RECOVERED(**self.log.topic_partition._asdict(), after_s=seconds)]
 
     @property
     def problem(self) -> Problem | None:

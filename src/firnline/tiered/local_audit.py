@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from firnline.base.background import Background, SlicedTask
-from firnline.base.effects import Effects, Note, SetTimer, Warn
+from firnline.base.effects import Effects, SetTimer
 from firnline.base.errors import StorageError, some_of
+from firnline.base.log_lines.tier import LOCAL_SEGMENTS_GO, LOCAL_SEGMENTS_STAY
 from firnline.log.retention import Overdue
 from firnline.tiered.hosted import Hosted
 
@@ -28,7 +29,6 @@ class _Kind(NamedTuple):
     is_copied: bool
     reason: str
     what: str
-    ended: str
 
 
 _KINDS = (
@@ -36,14 +36,12 @@ _KINDS = (
         False,
         "not copied",
         "stay on the disk beyond local.retention.*, because the tier does not have them yet",
-        "local segments beyond local.retention.* are in the tier again",
     ),
     _Kind(
         True,
         "not deleted",
         "stay on the disk beyond local.retention.*, though the tier has them: the deletion of local segments"
         " stands still",
-        "the deletion of local segments goes on",
     ),
 )
 
@@ -71,10 +69,7 @@ class LocalAudit:
     @property
     def overdue_bytes(self) -> dict[str, int]:
         """The local bytes of the partitions that were found, by reason."""
-        return {
-            kind.reason: sum(each.local_bytes for each in self.found[kind.is_copied].values())
-            for kind in _KINDS
-        }
+        return {kind.reason: _local_bytes(self.found[kind.is_copied]) for kind in _KINDS}
 
     def start(self, interval_ms: int, now_ms: int) -> Effects:
         """Set the timer of the next round."""
@@ -108,9 +103,12 @@ class LocalAudit:
             was_found = bool(self.found[kind.is_copied])
             self.found[kind.is_copied] = again
             if again and not was_found:
-                effects.append(Warn(logger="firnline.tiered", line=_line(kind, again)))
+                names, size_bytes = some_of(sorted(again)), _local_bytes(again)
+                effects.append(
+                    LOCAL_SEGMENTS_STAY(reason=kind.reason, partitions=names, bytes=size_bytes)
+                )
             elif was_found and not again:
-                effects.append(Note(logger="firnline.tiered", line=kind.ended))
+                effects.append(LOCAL_SEGMENTS_GO(reason=kind.reason))
         self._before = now
         return effects
 
@@ -127,5 +125,9 @@ def _overdue(hosted: Hosted, now_ms: int) -> Overdue | None:
 def _line(kind: _Kind, found: Overdues) -> str:
     if not found:
         return ""
-    total = sum(each.local_bytes for each in found.values())
-    return f"segments of {some_of(sorted(found))} {kind.what}. Their local logs have {total} bytes"
+    size_bytes = _local_bytes(found)
+    return f"segments of {some_of(sorted(found))} {kind.what}. Their local logs have {size_bytes} bytes"
+
+
+def _local_bytes(found: Overdues) -> int:
+    return sum(each.local_bytes for each in found.values())

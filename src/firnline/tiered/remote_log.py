@@ -10,9 +10,10 @@ from functools import partial
 from typing import NamedTuple
 
 from firnline.base.background import SlicedTask
-from firnline.base.effects import CancelTimer, Effects, Note, SetTimer, Warn
+from firnline.base.effects import CancelTimer, Effects, SetTimer
 from firnline.base.errors import Code, FirnlineError, KafkaError
 from firnline.base.ids import TopicIdPartition, TopicPartition, Uuid
+from firnline.base.log_lines.tier import UPLOADS_ABORTED, UPLOADS_NOT_ABORTED
 from firnline.base.ports import Fs, Rng
 from firnline.base.units import HOUR_MS, SECOND_MS
 from firnline.log.log import Log
@@ -204,16 +205,8 @@ class RemoteLog:
         before, self._uploads_problem = self._uploads_problem, None
         if isinstance(result, str):
             self._uploads_problem = result
-            return (
-                []
-                if result == before
-                else [Warn(logger="firnline.tiered", line=f"the tier: {result}")]
-            )
-        if not result:
-            return []
-        plural = "" if result == 1 else "s"
-        line = f"the tier: aborted {result} upload{plural} unfinished for {UNFINISHED_HOURS} hours"
-        return [Note(logger="firnline.tiered", line=line)]
+            return [] if result == before else [UPLOADS_NOT_ABORTED(error=result)]
+        return [UPLOADS_ABORTED(count=result, unfinished_h=UNFINISHED_HOURS)] if result else []
 
     def apply_settings(self, settings: TierSettings, now_ms: int) -> Effects:
         """Use other limits from now on: those that an operator may change at run time."""

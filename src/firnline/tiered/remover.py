@@ -10,9 +10,10 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from firnline.base.effects import Effects, Note, SetTimer, Warn
+from firnline.base.effects import Effects, SetTimer
 from firnline.base.errors import FirnlineError, KafkaError, StorageError, WorkTimedOut
 from firnline.base.ids import TopicIdPartition, Uuid, uuid_text
+from firnline.base.log_lines.tier import DELETED_TOPICS_REMOVED, REMOVAL_FAILS
 from firnline.base.units import SECOND_MS
 from firnline.tiered import coroutines
 from firnline.tiered.circuits import StoreUnavailable
@@ -222,19 +223,14 @@ class Remover:
         if isinstance(error, StoreUnavailable) or type(error) in self._logged:
             return []
         self._logged[type(error)] = None
-        name = f"{uuid_text(where.topic_id)}-{where.partition}"
-        line = (
-            f"the removal of a deleted topic ({name}) from the tier fails, and is retried: {error}"
-        )
-        return [Warn(logger="firnline.tiered", line=line)]
+        topic_id = uuid_text(where.topic_id)
+        return [REMOVAL_FAILS(topic_id=topic_id, partition=where.partition, error=error)]
 
     def _log_end(self) -> Effects:
         if not self._removed:
             return []
-        plural = "" if self._removed == 1 else "s"
-        line = f"the tier: removed {self._removed} partition{plural} of deleted topics"
-        self._removed = 0
-        return [Note(logger="firnline.tiered", line=line)]
+        removed, self._removed = self._removed, 0
+        return [DELETED_TOPICS_REMOVED(partitions=removed)]
 
     def _pass_ended(self, now_ms: int) -> Effects:
         deletions = self._services.metadata.deletions()

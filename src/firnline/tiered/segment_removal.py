@@ -15,7 +15,7 @@ from firnline.base.effects import Effects
 from firnline.base.errors import FirnlineError, KafkaError
 from firnline.base.ids import Uuid, uuid_text
 from firnline.base.log_lines.line import Fields
-from firnline.base.log_lines.node import SEGMENT_REMOVED
+from firnline.base.log_lines.tier import SEGMENT_REMOVED
 from firnline.tiered import coroutines
 from firnline.tiered.circuits import StoreUnavailable
 from firnline.tiered.coroutines import Begin, Run, Steps, together

@@ -1,18 +1,26 @@
 """What a broker says is wrong with it: to `cluster status`, and as a metric."""
 
+from typing import Any
+
 import pytest
 
 from firnline.api import health
+from firnline.api.dispatch import Dispatcher
 from firnline.base.counting.machine import HELD_UP_REPORTED_MS, DiskSpace
+from firnline.base.effects import Reply
 from firnline.base.errors import Code
 from firnline.base.units import MIB
+from firnline.broker.controller_node import ControllerNode
+from firnline.client.wire import encode_request
 from firnline.log.recovery import at_once
 from firnline.protocol.messages.k32003_cluster_status import ClusterStatusRequest
+from firnline.protocol.versions import CONTROLLER_PRIVATE, CONTROLLER_SERVED
+from firnline.server.broker_metrics.node import ControllerFacts, controller_families
 from firnline.sim.disk import CrashableFs
 from firnline.stores.memory import MemoryStore
 from firnline.stores.port import RemoteStorageError
 from tests.worlds.chance import SeededRng
-from tests.worlds.harness import Harness, format_disk
+from tests.worlds.harness import Connection, Harness, format_disk
 
 
 def said(harness: Harness) -> dict[str, str]:
@@ -103,3 +111,65 @@ def test_a_store_that_fails_is_reported_with_its_error() -> None:
     tier.services.circuits.open("read", failed, harness.now_ms)  # the probe is not sent
     what = said(harness)["tier-store-fails"]
     assert what.startswith("the store of the tier fails (read) since 0 s: it is down")
+
+
+def of_controller(harness: Harness) -> dict[str, str]:
+    """What the controller reports, where it is alone in its process."""
+    controller = harness.node.controller_node
+    assert controller is not None
+    found = health.controller_problems(controller, harness.now_ms)
+    assert all(each.kind in health.CONTROLLER_KINDS and each.see for each in found)
+    ask = ClusterStatusRequest(topics=[])
+    frame = encode_request(ask, version=0, correlation_id=1, client_id="t")
+    [reply] = Dispatcher(controller, (*CONTROLLER_SERVED, *CONTROLLER_PRIVATE)).on_frame(
+        Connection(), memoryview(bytearray(frame))[4:], harness.now_ms
+    )
+    assert isinstance(reply, Reply)
+    answer: Any = reply.message
+    assert [(row.kind, row.what, row.see) for row in answer.problems] == [*map(tuple, found)]
+    return {each.kind: each.what for each in found}
+
+
+def test_a_node_that_is_only_a_controller_reports_disk_loop_quorum_and_snapshots(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    controller = harness.node.controller_node
+    assert controller is not None
+    assert not of_controller(harness)
+    machine = controller.machine
+    machine.disks["/meta"] = DiskSpace(free_bytes=4 * MIB, total_bytes=100 * MIB)
+    machine.silent_disk, machine.silent_since_ms = "/hangs", harness.now_ms
+    harness.pass_time(health.DISK_SILENT_MS + 1)
+    machine.was_late(health.HELD_UP_MS, harness.now_ms)
+    controller.quorum.snapshotter.problem = "ENOSPC"
+    monkeypatch.setattr(type(controller.quorum), "leader_id", -1)
+    assert of_controller(harness).keys() == {
+        *("disk-nearly-full", "disk-silent", "loop-held-up", "snapshot-fails", "no-leader")
+    }
+    shown = {
+        sample.labels["kind"]: sample.value
+        for family in controller_families(ControllerFacts([*_all(controller, harness)], {}, 0))
+        for sample in family.samples
+        if sample.name == "firnline_problems"
+    }
+    assert shown.keys() == {*health.CONTROLLER_KINDS}
+    assert sum(shown.values()) == 5
+
+
+def _all(controller: ControllerNode, harness: Harness) -> list[health.Problem]:
+    return health.controller_problems(controller, harness.now_ms)
+
+
+def test_snapshots_that_fail_are_a_problem_of_a_broker_until_one_is_taken(harness: Harness) -> None:
+    def take() -> None:
+        snapshotter = harness.node.quorum.snapshotter
+        harness.run(snapshotter.take(lambda outcome, at_ms: [], harness.now_ms))
+        harness.pass_time(1_000)
+
+    harness.fs.fail("append", ".checkpoint", "ENOSPC", times=1)
+    take()
+    assert "ENOSPC" in said(harness)["snapshot-fails"]
+    harness.fs.forgive()
+    harness.pass_time(600_000)
+    take()
+    assert not said(harness)

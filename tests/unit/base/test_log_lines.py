@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from firnline.base.log_lines import cluster, node
+from firnline.base.log_lines import broker, cluster, process, quorum, storage, tier
 from firnline.base.log_lines.line import LOGGERS
 from firnline.base.log_lines.render import ALL_LINES, page
 
@@ -22,7 +22,7 @@ def test_each_declared_line_is_used() -> None:
     others = [text for path, text in SOURCES.items() if path.parent.name != "log_lines"]
     names = [
         name
-        for module in (cluster, node)
+        for module in (broker, cluster, process, quorum, storage, tier)
         for name, value in vars(module).items()
         if value in ALL_LINES and name.isupper()
     ]
@@ -41,15 +41,8 @@ def test_messages_and_fields_have_a_name_of_their_own() -> None:
 
 def test_each_logger_of_a_node_is_one_that_an_operator_can_name() -> None:
     """Those of Spark's side follow its modules: a Spark job sets them."""
-    asked = re.compile(r"""(?:getLogger\(|logger=)["'](firnline[\w.]*)["']""")
-    found = {
-        name
-        for path, text in SOURCES.items()
-        if "spark" not in path.parts
-        for name in asked.findall(text)
-    }
-    assert "firnline.net" in found
-    assert found - LOGGERS.keys() == set()
+    asked = {line.logger for line in ALL_LINES}
+    assert LOGGERS.keys() == asked
 
 
 def test_a_line_has_its_declared_fields_in_order() -> None:

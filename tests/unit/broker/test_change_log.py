@@ -7,6 +7,7 @@ import pytest
 
 from firnline.base.effects import Effects, SetTimer
 from firnline.base.log_lines.line import LEVEL_NAMES, Log
+from firnline.base.log_lines.text import fields_text
 from firnline.broker.change_log.bundles import SINGLES_MAX
 from firnline.broker.change_log.change_log import AT_ONCE, ChangeLog
 from firnline.metadata import records as r
@@ -14,7 +15,6 @@ from firnline.metadata.delta import Replay
 from firnline.metadata.image import EMPTY_IMAGE, ResourceType
 from firnline.metadata.partition_counts import PartitionCounts
 from firnline.protocol.schema import Message
-from firnline.runtime.logs.formats import fields_text
 
 ORDERS = bytes(15) + b"\x09"
 ORDERS_TEXT = "AAAAAAAAAAAAAAAAAAAACQ"

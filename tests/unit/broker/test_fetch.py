@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from firnline.base.effects import Appended, Effects, Note
+from firnline.base.effects import Appended, Effects
 from firnline.base.errors import Code, KafkaError, ProtocolError
 from firnline.base.ids import ZERO_UUID, TopicPartition
 from firnline.base.units import MIB
@@ -19,6 +19,7 @@ from firnline.replica.partition import Partition
 from firnline.replica.read import Local
 from firnline.tiered.reads.reader import RemoteLogReadResult
 from tests.worlds.chance import CountingRng
+from tests.worlds.effects import told
 from tests.worlds.hosting import ELSEWHERE_ID, Calls, hosted
 from tests.worlds.list_log import TOPIC_ID, batch, batch_bytes, log_of, partition
 
@@ -487,7 +488,7 @@ def test_the_error_of_a_late_read_is_sent() -> None:
     consumer = Consumer(tiered(0), tiered=True)
     consumer.tier.late = (0,)
     ask = FetchAsk([want(0)], max_bytes=MIB)
-    sent: Effects = [Note(line="sent")]
+    sent: Effects = [told("sent")]
     consumer.world.run(consumer.fetching.fetch(ask, lambda answer: sent, 0))
     consumer.world.pass_time(REMOTE_WAIT_MS)
     assert consumer.world.notes == ["sent"]

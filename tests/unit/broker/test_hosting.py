@@ -130,7 +130,7 @@ def test_a_log_that_cannot_be_opened_costs_that_partition_alone() -> None:
     node.commit(topic(), placed(0))
     assert (ID, 0) in node.hosting.failed
     (line,) = node.warnings
-    assert line.startswith("t-0 is not served: ")
+    assert line.startswith("partition is not served topic=t partition=0 ")
     assert node.failures == [], "damage is no failed disk"
     node.store.broken = False
     node.commit(topic("u", OTHER_ID), placed(topic_id=OTHER_ID))
@@ -403,7 +403,7 @@ def test_a_tiered_partition_that_comes_to_a_broker_without_a_tier_is_not_served(
     node.commit(topic(), tiered(), placed(replicas=(NODE_ID, 2)))
     assert node.store.opened == []
     [line] = node.warnings
-    assert "t-0 is not served: its topic is tiered, and this broker has no tier" in line
+    assert 'partition=0 error="its topic is tiered, and this broker has no tier' in line
     assert node.lost == [(ID, 0)], "another replica leads it"
 
 
@@ -420,7 +420,7 @@ def test_a_topic_that_is_tiered_under_a_broker_without_a_tier_is_reported() -> N
     node.commit(topic(), placed())
     node.commit(tiered())
     [line] = node.warnings
-    assert "t-0 is tiered from now on, and this broker has no tier" in line
+    assert "a topic is tiered from now on, and this broker has no tier topic=t partition=0" in line
     assert node.partition().log.config.remote_storage_enable
 
 

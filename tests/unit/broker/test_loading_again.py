@@ -26,5 +26,5 @@ def test_a_partition_of_groups_that_cannot_be_read_has_no_coordinator_until_it_c
     fs.forgive()
     harness.pass_time(10_000)
     assert committed(harness) == 7
-    [line] = [line for line in harness.warnings if "groups of" in line]
-    assert f"__consumer_offsets-{index} have no coordinator" in line
+    [line] = [line for line in harness.warnings if "groups have no coordinator" in line]
+    assert f"topic=__consumer_offsets partition={index} error=" in line

@@ -81,7 +81,7 @@ def test_others_lead_what_is_damaged_here_until_its_directory_is_moved_away() ->
     rig.until(lambda: lost not in isr(rig) and state(rig).leader in BROKERS)
     assert not rig[lost].broker.image.brokers[lost].fenced, "its other partitions are sound"
     assert all(offline(rig, n) == [lost] for n in BROKERS)
-    [line] = [line for line in rig[lost].warnings if line.startswith("t-0 is not served")]
+    [line] = [line for line in rig[lost].warnings if "is not served topic=t partition=0" in line]
     for said in (SEGMENT, "offset=1", "move the partition's directory away"):
         assert said in line
     assert produce(rig, "meanwhile").error_code == 0

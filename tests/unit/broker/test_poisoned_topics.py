@@ -66,7 +66,7 @@ def test_a_start_names_what_nobody_can_read_and_serves_all_else(topic: str) -> N
     partitions = [name for name, _ in fresh.node.partitions if name == topic]
     named = [line for line in fresh.warnings if "cannot be read" in line]
     assert len(named) == len(partitions)
-    assert all(line.startswith(topic) and "offset 0 " in line for line in named)
+    assert all(f"topic={topic} partition=" in line and " offset=0 " in line for line in named)
     with shown(fresh) as exporter:
         found = scrape(exporter)
     assert found["firnline_unreadable_records", topic] == len(partitions)

@@ -169,8 +169,7 @@ def test_a_last_replica_that_leads_again_is_reported_once_for_all_its_partitions
     ]
     put(rig, *leads)
     assert [line for line in rig[1].warnings if "last replica" in line] == [
-        "last replica standing: broker 4 leads t-0, t-1, t-2, t-3, t-4 and 2 more again, alone in the"
-        " ISR; if it lost data while it was away, acknowledged records are lost"
+        'last replica standing broker=4 partitions="t-0, t-1, t-2, t-3, t-4 and 2 more"'
     ]
 
 

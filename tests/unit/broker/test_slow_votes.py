@@ -113,7 +113,7 @@ def test_a_hang_that_never_ends_costs_the_quorum_one_voter_and_is_said() -> None
     rig.pass_time(8_000)
     assert rig.active() not in (None, member.node_id)
     assert answers == []
-    (line,) = [line for line in member.warnings if "not on disk after 5 s" in line]
+    (line,) = [line for line in member.warnings if "not on disk after_s=5" in line]
     assert "look at the disk" in line
 
 

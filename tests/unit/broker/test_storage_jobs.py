@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
-from firnline.base.effects import Effects, SetTimer, Submit, Warn
+from firnline.base.effects import Effects, SetTimer, Submit
 from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import TopicPartition
+from firnline.base.log_lines.line import Log as LoggedLine
 from firnline.base.units import INT64_MAX
 from firnline.broker.storage import _SYNCS_MAX, _UNSYNCED_MAX
 from firnline.log.file_syncs import DirSync
@@ -15,6 +16,7 @@ from firnline.log.log import Log
 from firnline.protocol.messages.k20_delete_topics import DeleteTopicsRequest
 from firnline.replica.hosted import Permits
 from tests.worlds.effects import only
+from tests.worlds.effects import said as text
 from tests.worlds.harness import Harness, batch
 
 pytestmark = pytest.mark.slow
@@ -235,7 +237,7 @@ def test_what_is_renamed_to_stray_while_the_node_runs_is_named_once() -> None:
 
 
 def said(effect: Any) -> list[str]:
-    return [effect.line] if isinstance(effect, Warn) else []
+    return [text(effect)] if isinstance(effect, LoggedLine) else []
 
 
 def test_whoever_waits_for_room_goes_on_though_the_one_before_needs_none() -> None:

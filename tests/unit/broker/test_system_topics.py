@@ -132,7 +132,9 @@ def test_a_node_that_is_alone_and_one_without_a_tier_say_nothing_of_listeners() 
 def test_brokers_of_a_tier_say_once_that_clients_could_forge_what_it_holds() -> None:
     world = World()
     for node_id in world.living:
-        assert len([line for line in world.rig[node_id].warnings if "can forge" in line]) == 1
+        assert (
+            len([line for line in world.rig[node_id].warnings if "share a listener" in line]) == 1
+        )
         producing = world.rig[node_id].broker.producing
         assert producing.origin_at("PLAINTEXT") == "broker"
         assert producing.origin_at("OTHER") == "client"

@@ -134,7 +134,7 @@ def test_topics_that_a_new_default_lets_outlive_their_metadata_are_warned_of() -
     limit: Any = {"rlmm_config_remote_log_metadata_topic_retention_ms": str(3 * DAY_MS)}
     node = Harness(store=MemoryStore(), log_retention_ms=str(DAY_MS), **limit)
     node.create_topic(remote_storage_enable="true")
-    assert not [line for line in node.warnings if "are deleted" in line]
+    assert not [line for line in node.warnings if "kept longer" in line]
 
     def altered(value: str | None) -> None:
         row = m44.AlterableConfig(
@@ -146,14 +146,14 @@ def test_topics_that_a_new_default_lets_outlive_their_metadata_are_warned_of() -
         node.pass_time(10)
 
     altered(str(3 * DAY_MS))
-    (line,) = [line for line in node.warnings if "are deleted" in line]
-    assert line.startswith("t: kept as long as the records")
+    (line,) = [line for line in node.warnings if "kept longer" in line]
+    assert "segments topics=t metadata_topic=__remote_log_metadata" in line
     again = Harness(fs=node.stop(), store=MemoryStore(), log_retention_ms=str(DAY_MS), **limit)
     again.pass_time(1000)
-    assert [line for line in again.warnings if "are deleted" in line] == [line]
+    assert [line for line in again.warnings if "kept longer" in line] == [line]
     node = again
     altered(None)
-    assert len([each for each in again.warnings if "are deleted" in each]) == 1
+    assert len([each for each in again.warnings if "kept longer" in each]) == 1
 
 
 def test_the_topics_of_a_large_cluster_are_looked_through_in_slices(

@@ -194,6 +194,17 @@ def test_a_cluster_in_which_all_is_well_says_so(world: World) -> None:
     assert "active controller  1, in epoch 3" in text
 
 
+def test_a_node_that_is_only_a_controller_is_asked_what_is_wrong_with_it(world: World) -> None:
+    wrong = [ClusterStatusProblem(kind="disk-nearly-full", what="the disk is full", see="`df`")]
+    status = ClusterStatusResponse(topics=[], problems=wrong)
+    with FakeBroker({55: world.quorum, 32003: lambda _: status}) as controller:
+        world.controllers = [(3000, controller.port)]
+        found = json_of(world, "cluster", "status", code=3)
+        assert found["problems"] == ["controller 3000: the disk is full (see `df`)"]
+        wrong.clear()
+        assert json_of(world, "cluster", "status")["problems"] == []
+
+
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [

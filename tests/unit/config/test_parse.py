@@ -1,5 +1,7 @@
 """Text becomes a value by Kafka's rules, or an error that names the key."""
 
+from dataclasses import replace
+
 import pytest
 
 from firnline.base.errors import ConfigError
@@ -93,3 +95,12 @@ def test_every_default_survives_a_trip_through_text() -> None:
 def test_the_nearest_name_is_found_and_a_far_one_is_not() -> None:
     assert nearest("log.retention.hour", broker_keys()) == "log.retention.hours"
     assert nearest("zzz", broker_keys()) is None
+
+
+def test_an_error_about_a_secret_shows_no_part_of_it() -> None:
+    """Today's secrets are free text, which nothing refuses; a provider may return any value."""
+    password = replace(KEYS["delegation.token.secret.key"], valid="[this, that]")
+    for key, is_hidden in ((password, False), (KEYS["retention.ms"], True)):
+        with pytest.raises(ConfigError, match=f"{key.name}=") as problem:
+            parse(key, "hunter2", is_hidden=is_hidden)
+        assert "hunter2" not in str(problem.value)

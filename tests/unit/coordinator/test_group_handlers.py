@@ -24,9 +24,10 @@ from firnline.api.handlers import (
 )
 from firnline.api.unbuilt import LINES_PER_MINUTE, SAME_CLIENT_MS, note_refusal
 from firnline.base.background import Background
-from firnline.base.effects import EnsureTopic, Reply, Warn
+from firnline.base.effects import EnsureTopic, Reply
 from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import OFFSETS_TOPIC, ZERO_UUID, ProducerIdBlock
+from firnline.base.log_lines.line import Log
 from firnline.coordinator.membership import DescribedGroup, DescribedMember
 from firnline.coordinator.producer_ids import ProducerIds
 from firnline.metadata.image import (
@@ -59,6 +60,7 @@ from firnline.protocol.messages.k22_init_producer_id import InitProducerIdReques
 from firnline.protocol.messages.k42_delete_groups import DeleteGroupsRequest
 from firnline.protocol.messages.k68_consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from firnline.protocol.schema import Message
+from tests.worlds.effects import said
 from tests.worlds.groups import GroupWorld
 
 T_ID, OFFSETS_ID, OTHER_ID = (bytes(15) + bytes([n]) for n in (7, 8, 9))
@@ -458,7 +460,7 @@ def test_who_looks_for_transactions_gives_up_at_once_and_is_named_in_the_log(
     reply = answer if version < 4 else answer.coordinators[0]
     assert "do not set transactional.id" in reply.error_message
     [warning] = wire.world.warnings
-    assert "client_id='me' host=10.0.0.1" in warning
+    assert "host=10.0.0.1 client_id=me api=FindCoordinator" in warning
     assert "do not set transactional.id" in warning
 
 
@@ -558,6 +560,6 @@ def test_the_log_names_a_refused_client_once_in_ten_minutes_and_few_in_a_minute(
     [line] = note_refusal(
         wire.node, "", RequestContext(CONNECTION, 68, 1, 1, "\n" * 40_000, 0), at_ms + 60_000
     )
-    assert isinstance(line, Warn)
-    assert "\n" not in line.line
-    assert len(line.line) < 400
+    assert isinstance(line, Log)
+    assert "\n" not in said(line)
+    assert len(said(line)) < 400

@@ -174,14 +174,14 @@ GOOD = build_batch([commit_row("g", TopicPartition("t", 0), CommittedOffset(5, 0
 @pytest.mark.parametrize(
     ("batch", "where"),
     [
-        (build_batch([NewRecord(b"\0", b"")]), "offset 0 "),
-        (build_batch([NewRecord(b"\0\1\0\5ab", b"")]), "offset 0 "),
-        (build_batch([NewRecord(None, b"x")]), "offset 0 "),
-        (build_batch([NewRecord(b"\0\2\0\1g", b"\0\x63nonsense")]), "offset 0 "),
-        (build_batch([NewRecord(b"\0\1\0\1h\0\1t\0\0\0\7", b"\0\3cut")]), "group 'h' for t-7 "),
-        (raw_batch(b"no gzip", codec=GZIP, count=3), "offsets 0 to 2 "),
-        (raw_batch(b"no gzip", codec=GZIP | TRANSACTIONAL_MASK), "offset 0 "),
-        (raw_batch(b"?", codec=CONTROL_MASK), "offset 0 "),
+        (build_batch([NewRecord(b"\0", b"")]), " offset=0 last_offset=0 "),
+        (build_batch([NewRecord(b"\0\1\0\5ab", b"")]), " offset=0 last_offset=0 "),
+        (build_batch([NewRecord(None, b"x")]), " offset=0 last_offset=0 "),
+        (build_batch([NewRecord(b"\0\2\0\1g", b"\0\x63nonsense")]), " offset=0 last_offset=0 "),
+        (build_batch([NewRecord(b"\0\1\0\1h\0\1t\0\0\0\7", b"\0\3cut")]), "group 'h' for t-7"),
+        (raw_batch(b"no gzip", codec=GZIP, count=3), " offset=0 last_offset=2 "),
+        (raw_batch(b"no gzip", codec=GZIP | TRANSACTIONAL_MASK), " offset=0 last_offset=0 "),
+        (raw_batch(b"?", codec=CONTROL_MASK), " offset=0 last_offset=0 "),
         (raw_batch(gzip.compress(bytes(KEYED_BATCH_BYTES_MAX + 1)), codec=GZIP), "too many bytes"),
         (misplaced_batch(-1, CONTROL_MASK), "do not ascend"),
     ],
@@ -204,7 +204,7 @@ def test_one_record_that_nobody_can_read_costs_no_other_group_its_offsets(
     world = GroupWorld()
     assert world.load(bytes(batch), bytes(GOOD)) == [None]
     (line,) = world.warnings
-    assert line.startswith("__consumer_offsets-0: ")
+    assert line.startswith("records cannot be read topic=__consumer_offsets partition=0 ")
     assert where in line
     assert world.fetched("g") == {("t", 0): 5}
     assert world.groups.unreadable_records > 0

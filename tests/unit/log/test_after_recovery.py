@@ -4,14 +4,15 @@ from typing import Any
 
 import pytest
 
-from firnline.base.effects import Warn
 from firnline.base.errors import StorageError
+from firnline.base.log_lines.line import Log
 from firnline.formats import names
 from firnline.log import recovery
 from firnline.log.recovery import recovery_warnings
 from firnline.log.segments import OPEN_SEGMENTS_MAX
 from firnline.sim.disk import CrashableFs
 from tests.worlds.chance import SeededRng
+from tests.worlds.effects import said
 from tests.worlds.log import (
     NOW,
     PATH,
@@ -143,8 +144,9 @@ def test_an_operator_is_notified_of_what_recovery_cut_off_and_of_nothing_else() 
     filled(fs)
     fs.open(segment_files(fs, ".log")[-1]).append(b"garbage")
     (reported,) = recovery_warnings(opened(fs))
-    assert isinstance(reported, Warn)
-    assert "t-0 ends at offset 40: 7 bytes and 0 segments behind it were not whole" in reported.line
+    assert isinstance(reported, Log)
+    cut = "log cut off topic=t partition=0 end_offset=40 bytes_cut=7 segments_dropped=0"
+    assert said(reported) == cut
     assert recovery_warnings(opened(fs)) == []
 
 

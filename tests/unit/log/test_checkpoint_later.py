@@ -2,9 +2,10 @@
 
 import pytest
 
-from firnline.base.effects import Effects, Flush, SetTimer, Submit, Warn
+from firnline.base.effects import Effects, Flush, SetTimer, Submit
 from firnline.base.errors import Code, KafkaError, StorageError
 from firnline.base.ids import TopicPartition
+from firnline.base.log_lines.line import Log as LoggedLine
 from firnline.config.topic import TopicConfig
 from firnline.log.checkpoint import (
     CLEANER_OFFSETS,
@@ -20,7 +21,7 @@ from firnline.log.log import Log
 from firnline.log.recovery import OpenSteps
 from firnline.sim.disk import CrashableFs
 from tests.worlds.chance import SeededRng
-from tests.worlds.effects import World, carried_out, only
+from tests.worlds.effects import World, carried_out, only, said
 from tests.worlds.log import NOW, TOPIC_ID, TP, batch
 
 
@@ -139,7 +140,9 @@ def test_what_keeps_a_checkpoint_from_being_written_is_said_once_until_it_is_wri
             result = submit.work()
         except StorageError as problem:
             result = problem
-        return [effect.line for effect in submit.then(result, NOW) if isinstance(effect, Warn)]
+        return [
+            said(effect) for effect in submit.then(result, NOW) if isinstance(effect, LoggedLine)
+        ]
 
     # The first name is that of the file in the pool, the second the one that it takes on the loop.
     for skip in (0, 0) if where == "in the pool" else (1, 2):

@@ -6,13 +6,14 @@ import pytest
 
 from firnline.base.effects import Effects
 from firnline.base.errors import StorageError
+from firnline.base.log_lines.line import Log as LoggedLine
 from firnline.log.checkpoint import HIGH_WATERMARKS, LOG_STARTS, format_directory, read_offsets
 from firnline.log.directory import LogDirectory
 from firnline.log.log import Log
 from firnline.log.recovery import recovery_warnings
 from firnline.sim.disk import CrashableFs
 from tests.worlds.chance import SeededRng
-from tests.worlds.effects import carried_out
+from tests.worlds.effects import carried_out, said
 from tests.worlds.log import NOW, TOPIC_ID, TP, append, batch, flush, found_records, small
 
 
@@ -127,9 +128,9 @@ def test_a_log_that_begins_empty_at_its_start_says_what_its_files_held() -> None
     found.checkpoint()
     again = opened(started(fs.crash(SeededRng(), keep="none")))
     assert (again.log_start_offset, again.log_end_offset) == (35, 35)
-    [said] = recovery_warnings(again)
-    line = "t-0 begins empty at offset 35, its log start: all that its files held ends at 30"
-    assert line in str(said)
+    [line] = recovery_warnings(again)
+    assert isinstance(line, LoggedLine)
+    assert "topic=t partition=0 log_start_offset=35 files_end_offset=30" in said(line)
 
 
 def committed_but_lost() -> CrashableFs:

@@ -164,7 +164,7 @@ def test_a_snapshot_that_a_replica_cannot_load_is_replaced_by_another() -> None:
     assert newest is not None
     assert newest.offset > first.offset
     (line,) = running.loop.warnings
-    assert "node 9 cannot load" in line
+    assert "another node cannot load the metadata snapshot node=9" in line
     assert snapshot_name(first) in line
 
 
@@ -219,6 +219,5 @@ def test_the_time_of_a_load_is_the_time_of_its_work() -> None:
     again.loop.now_ms += 140
     again.loop.fire(("metadata", "loaded"))
     assert again.quorum.load_latencies.sum_ms == 140
-    (line,) = again.loop.notes
-    assert "loaded the snapshot" in line
-    assert "140 ms" in line
+    (line,) = [line for line in again.loop.notes if "loaded" in line]
+    assert "took_ms=140" in line

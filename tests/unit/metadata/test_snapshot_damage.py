@@ -4,9 +4,9 @@ import random
 
 import pytest
 
-from firnline.base.effects import Warn
 from firnline.base.errors import StorageError
 from firnline.base.ids import OffsetAndEpoch
+from firnline.base.log_lines.line import Log
 from firnline.config.broker import BrokerConfig
 from firnline.metadata.meta_log import MetaLog, open_meta_log
 from firnline.metadata.snapshot_damage import DAMAGED, FORGOTTEN, damage_warnings
@@ -14,7 +14,7 @@ from firnline.metadata.snapshot_file import parse_snapshot_name, snapshot_name
 from firnline.records.batch import headers
 from firnline.sim.disk import CrashableFs
 from tests.worlds.chance import SeededRng
-from tests.worlds.effects import only
+from tests.worlds.effects import only, said
 from tests.worlds.meta_log import (
     CONFIG,
     DIR,
@@ -101,9 +101,9 @@ def test_an_older_snapshot_and_the_log_stand_in_for_a_damaged_one() -> None:
     assert again.forgotten is None, "the log has all that the snapshot held"
     assert snapshot_name(AT_8) + DAMAGED in fs.list_dir(DIR)
     check(again, fs)
-    reported = only(damage_warnings(again.path, again.damaged), Warn)
-    assert f"{DIR}/{snapshot_name(AT_8)}" in reported.line
-    assert "CRC" in reported.line
+    reported = said(only(damage_warnings(again.path, again.damaged), Log))
+    assert f"{DIR}/{snapshot_name(AT_8)}" in reported
+    assert "CRC" in reported
 
 
 def test_a_log_from_its_first_record_on_stands_in_for_its_only_snapshot() -> None:

@@ -540,7 +540,7 @@ def test_a_second_leader_of_an_epoch_is_not_believed_and_said_once() -> None:
         assert refusal(member, make(4, 3)) == Code.INVALID_REQUEST  # type: ignore[operator]
     assert member.stands == (Role.FOLLOWER, 4, 2)
     (line,) = [each for each in member.warnings if "answered" not in each]
-    assert "node 2 leads epoch 4, but a message names node 3" in line
+    assert "a message names a second leader of this epoch leader=2 other=3 epoch=4" in line
 
 
 def test_a_leader_that_was_made_up_gives_way_to_one_that_answers() -> None:
@@ -575,7 +575,10 @@ def test_an_answer_that_names_a_second_leader_is_not_believed() -> None:
     fetched_from(net, member, 2, LEADER_2)
     fetched_from(net, member, 2, LEADER_3)
     assert member.stands == (Role.FOLLOWER, 4, 2)
-    assert "node 2 leads epoch 4, but a message names node 3" in member.warnings[-1]
+    assert (
+        "a message names a second leader of this epoch leader=2 other=3 epoch=4"
+        in member.warnings[-1]
+    )
 
 
 def appointed(net: Net, member: Member, epoch: int) -> None:

@@ -229,7 +229,7 @@ def test_a_leader_that_answers_for_another_log_is_named_and_rested() -> None:
     response.responses[0].partitions[0].partition_index = 1
     answer(net, member, response)
     [line] = member.warnings
-    assert "node 2" in line
+    assert "node=2" in line
     assert "another log" in line
     assert [problem.code for problem in member.node.refusals.values()] == [
         Code.UNKNOWN_TOPIC_OR_PARTITION
@@ -475,8 +475,8 @@ def test_an_empty_replica_catches_up_over_a_snapshot_while_its_leader_cleans() -
     assert leader.disk.start_offset == 0
     net.run_for(3_000)
     assert net[9].listener.received[-2:] == ["snapshot 3-1", "committed 7"]
-    (line,) = net[9].notes
-    assert f"up to offset 3 of epoch 1 from node {leader.node_id}" in line
+    (line,) = [line for line in net[9].notes if "fetched" in line]
+    assert f"end_offset=3 epoch=1 from_node={leader.node_id}" in line
     assert net[9].disk.values() == leader.disk.values()[3:]
     leader.run(leader.timers.pop(("raft", "clean")).then(net.now_ms))
     assert leader.disk.start_offset == 6

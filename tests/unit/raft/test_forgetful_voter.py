@@ -53,10 +53,10 @@ def test_who_forgot_is_reported_and_so_is_its_return() -> None:
     full.crash()
     forget(full)
     full.start()
-    (line,) = [line for line in full.warnings if "lost metadata" in line]
+    (line,) = [line for line in full.warnings if "has lost metadata" in line]
     place = full.disk.forgot
     assert place is not None
-    assert f"up to offset {place.offset} of epoch {place.epoch}" in line
+    assert f"offset={place.offset} epoch={place.epoch}" in line
     net.run_for(1_000)
     assert full.disk.values() == leader.disk.values()
     assert [line for line in full.warnings if "takes part in elections again" in line]

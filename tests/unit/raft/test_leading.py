@@ -566,7 +566,7 @@ def test_a_voter_that_will_not_learn_who_leads_is_named_once_and_asked_again() -
     for code in (Code.UNKNOWN_SERVER_ERROR, Code.UNKNOWN_SERVER_ERROR):
         reported(code)
         assert list(leader.node.refusals) == [2]
-    assert len([line for line in leader.warnings if "node 2" in line]) == 1
+    assert len([line for line in leader.warnings if "node=2" in line]) == 1
     reported(Code.NONE)
     assert leader.node.refusals == {}
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from firnline.base.effects import Effects, SetTimer, Warn
+from firnline.base.effects import Effects, SetTimer
 from firnline.base.errors import Bug, Code, ConfigError, KafkaError, StorageError
 from firnline.base.ids import OffsetAndEpoch
 from firnline.raft.calls import Gate, Timers
@@ -20,7 +20,7 @@ from firnline.records.batch import headers
 from firnline.records.control import ControlType, LeaderChangeMessage, decode_key, decode_value
 from firnline.records.record import records
 from tests.worlds.chance import CountingRng
-from tests.worlds.effects import only
+from tests.worlds.effects import only, told
 from tests.worlds.quorum import Loop, MemoryLog
 
 
@@ -311,12 +311,12 @@ def test_a_moment_that_was_moved_or_dropped_meanwhile_is_none() -> None:
 
     def then(now_ms: int) -> Effects:
         said.append(now_ms)
-        return [Warn(line="now")]
+        return [told("now")]
 
     early = only(timers.set("election", 5, then), SetTimer)
     late = only(timers.set("election", 9, then), SetTimer)
     assert early.then(5) == []
-    assert late.then(9) == [Warn(line="now")]
+    assert late.then(9) == [told("now")]
     dropped = only(timers.set("election", 20, then), SetTimer)
     timers.cancel("election")
     assert dropped.then(20) == []

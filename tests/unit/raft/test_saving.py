@@ -4,12 +4,13 @@ from typing import Any
 
 import pytest
 
-from firnline.base.effects import Effects, Note
+from firnline.base.effects import Effects
 from firnline.base.errors import Code, KafkaError, StorageError
 from firnline.raft import wire
 from firnline.raft.calls import SLOW_SAVE_MS, WAITING_MAX, Gate
 from firnline.raft.election_state import ElectionState
 from firnline.raft.role import Role
+from tests.worlds.effects import told
 from tests.worlds.raft import Member, Net, alone, begin, fetch, one_record, part, vote
 from tests.worlds.raft_disk import Disk
 
@@ -164,7 +165,7 @@ def test_the_operator_learns_of_a_disk_that_hangs_in_a_vote() -> None:
     began_ms = net.now_ms
     member.fire("slow save")
     assert net.now_ms == began_ms + SLOW_SAVE_MS
-    assert [line for line in member.warnings if "not on disk after 5 s" in line]
+    assert [line for line in member.warnings if "not on disk after_s=5" in line]
     member.end_save()
     member.ask(begin(5, 2))
     member.end_save()
@@ -248,7 +249,7 @@ def test_what_a_request_changed_that_failed_is_saved_before_the_next_is_answered
 def test_what_others_learn_of_the_quorum_waits_as_well() -> None:
     """UpdateRaftVoter, which names epoch and leader, is answered beside the quorum's own requests."""
     _, member = slow()
-    now, later = Note(line="now"), Note(line="later")
+    now, later = told("now"), told("later")
     assert member.node.send_when_saved(now) == [now]
     member.ask(vote(3, 2))
     assert member.node.send_when_saved(later) == []

@@ -112,7 +112,9 @@ def test_a_log_with_a_damaged_batch_is_left_out_and_the_others_go_on() -> None:
     harness.pass_time(20 * LOOK_MS)
     assert log.size_bytes == before
     assert other.size_bytes < before / 4
-    reported = [line for line in harness.warnings if "bad-0 is not compacted" in line]
+    reported = [
+        line for line in harness.warnings if "log is not compacted topic=bad partition=0" in line
+    ]
     assert len(reported) == 1
     assert "offset=1 " in reported[0]
     facts = compaction_metrics.look(harness.node.parts.compacting, [DATA], harness.now_ms)
@@ -292,7 +294,9 @@ def test_a_disk_that_is_full_when_a_round_is_due_stops_no_broker(name: str) -> N
     partition = harness.node.hosted.by_name[log.topic_partition]
     assert not partition.is_offline
     assert log.size_bytes == before
-    reported = [line for line in harness.warnings if "t-0 is not compacted" in line]
+    reported = [
+        line for line in harness.warnings if "log is not compacted topic=t partition=0" in line
+    ]
     assert len(reported) == 1
     assert "ENOSPC" in reported[0]
     compacting_now = harness.node.parts.compacting
@@ -340,7 +344,11 @@ def test_a_full_disk_in_the_middle_of_a_swap_leaves_the_log_as_it_was() -> None:
         reported: list[str] = []
         while not reported and log.size_bytes == before:
             harness.pass_time(LOOK_MS // 10)
-            reported = [line for line in harness.warnings if "t-0 is not compacted" in line]
+            reported = [
+                line
+                for line in harness.warnings
+                if "log is not compacted topic=t partition=0" in line
+            ]
         if not reported:
             break
         assert "ENOSPC" in reported[0]
@@ -417,7 +425,16 @@ def test_an_abort_that_a_full_disk_kept_from_its_index_is_no_commit_to_a_round()
     harness.pass_time(5 * LOOK_MS)
     assert not partition.is_offline
     assert log.size_bytes == before
-    assert len([line for line in harness.warnings if "t-0 is not compacted" in line]) == 1
+    assert (
+        len(
+            [
+                line
+                for line in harness.warnings
+                if "log is not compacted topic=t partition=0" in line
+            ]
+        )
+        == 1
+    )
     harness.fs.forgive()
     harness.pass_time(5 * LOOK_MS)
     assert log.size_bytes < before / 3

@@ -570,7 +570,7 @@ def test_batches_whose_epochs_fall_within_one_answer_are_not_taken() -> None:
     newer, older = records((3, "a")), records((2, "b"), start=1)
     leader.answer(fetched(data=newer + older, high_watermark=2, log_start_offset=0))
     assert p.log.log_end_offset == 0
-    assert "does not follow broker 1" in leader.warnings[0]
+    assert "does not follow its leader topic=t partition=0 leader=1" in leader.warnings[0]
 
 
 @pytest.mark.parametrize("garbage", [b"x", b"\0" * 61, records((3, "a"))[:-1]])

@@ -3,7 +3,8 @@
 from itertools import pairwise
 from typing import Any
 
-from firnline.base.effects import Effects, Warn
+from firnline.base.effects import Effects
+from firnline.base.log_lines.line import WARNING
 from firnline.replica import replication
 from firnline.replica.directories import DirectoryAssignments
 from firnline.replica.isr import NO_BROKERS, Brokers, NoBrokers
@@ -11,7 +12,7 @@ from firnline.replica.partition import Partition
 from firnline.replica.replication import ReplicaSettings, Replication
 from tests.unit.replica.test_alter import proposing
 from tests.unit.replica.test_unanswered_proposals import lost_and_refused
-from tests.worlds.effects import World
+from tests.worlds.effects import World, told
 from tests.worlds.list_log import partition
 
 LOOK = ("replica", "shrink")
@@ -82,7 +83,7 @@ def test_the_operator_learns_once_of_a_request_that_holds_up_commits_and_of_each
         node.hosted = [] if look == 5 else [held_up]
         said += [f"{look}: {line}" for line in node.look()]
     assert [line[0] for line in said] == ["1", "7"]
-    assert "t-0: a request to take brokers [2] into the ISR was not answered" in said[0]
+    assert "a request to grow the ISR was not answered topic=t partition=0 joining=2" in said[0]
 
 
 def test_a_look_at_thousands_of_partitions_is_taken_in_slices() -> None:
@@ -104,7 +105,7 @@ def test_a_look_at_thousands_of_partitions_is_taken_in_slices() -> None:
 def test_what_a_slice_of_a_look_asks_for_is_asked_for_once() -> None:
     """Else the controller gets each request again with every slice that follows."""
     node = Node(*[behind(index) for index in range(3 * replication._CHECKS_PER_SLICE)])
-    node.on_asked = [Warn(line="asked")]
+    node.on_asked = [told("asked", WARNING)]
     node.run(node.replication.start(0))
     assert node.look().count("asked") == len(node.asked) == 1
 

@@ -13,9 +13,10 @@ from typing import Any
 
 import pytest
 
-from firnline.base.effects import Compact, Effects, Warn
+from firnline.base.effects import Compact, Effects
 from firnline.base.errors import StorageError
 from firnline.base.ids import TopicPartition
+from firnline.base.log_lines.line import Log as LoggedLine
 from firnline.log.compaction.cleaner import Damaged
 from firnline.log.compaction.rounds import CleanedGroup, CompactionJob, RoundDone
 from firnline.log.log import Log
@@ -24,6 +25,7 @@ from firnline.runtime import compactors
 from firnline.runtime.compactors import Compactors
 from firnline.runtime.disk import RealFs
 from tests.worlds.compaction import RULES, compacted, put, rows, settled
+from tests.worlds.effects import said
 from tests.worlds.log import NOW, TOPIC_ID
 
 pytestmark = pytest.mark.slow
@@ -363,9 +365,9 @@ def test_a_process_that_no_signal_ends_is_reported_before_it_ends(
     pid = child_of(ground)
     call, result = ground.calls.get(timeout=20)
     [warn] = call(result, NOW)
-    assert isinstance(warn, Warn)
-    assert f"the process {pid}" in warn.line
-    assert log.path in warn.line
+    assert isinstance(warn, LoggedLine)
+    assert said(warn).startswith("a process that compacts cannot be ended")
+    assert f"process={pid} log={log.path}" in said(warn)
     assert ground.compactors.stuck == 1, "its place is kept until it is gone"
     os.kill(pid, signal.SIGKILL)
     call, result = ground.calls.get(timeout=20)

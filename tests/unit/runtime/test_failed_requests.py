@@ -12,6 +12,7 @@ from firnline.api.context import RequestContext
 from firnline.base.effects import CloseConnection, Effects, Reply, SetTimer
 from firnline.base.errors import Bug, CannotGoOn
 from firnline.protocol.schema import Part
+from firnline.runtime.logs.formats import TextFormatter
 from tests.unit.runtime.echo import Echo, Running, frame, is_closed, read_frame
 
 
@@ -105,8 +106,9 @@ def test_an_answer_that_fails_in_a_later_step_costs_one_connection(
     assert node.runtime.failure is None
     assert node.runtime.failed_requests.counts == {"clumsy": 1}
     (reported,) = [r for r in caplog.records if r.levelno == logging.ERROR]
-    line = reported.getMessage()
-    assert "clumsy version 2 of client 'a client \\x1b[2Jcc" in line
+    line = TextFormatter().format(reported).splitlines()[0]
+    assert 'client_id="a client \\x1b[2Jcc' in line
+    assert "... api=clumsy version=2 error=" in line.replace('"', "")
     assert len(line) < 600
     assert reported.exc_info is not None
 

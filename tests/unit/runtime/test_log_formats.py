@@ -8,13 +8,8 @@ import pytest
 
 from firnline.base.log_lines.cluster import ISR_SHRUNK, TOPIC_CREATED
 from firnline.base.log_lines.line import Log
-from firnline.runtime.logs.formats import (
-    VALUE_CHARS_MAX,
-    JsonFormatter,
-    TextFormatter,
-    fields_text,
-    value_text,
-)
+from firnline.base.log_lines.text import VALUE_CHARS_MAX, fields_text, value_text
+from firnline.runtime.logs.formats import JsonFormatter, TextFormatter
 
 FORGED = "x\n2026-11-29 09:00:00,000 CRITICAL firnline: the node stops\x1b[2J\u2028\u202e"
 

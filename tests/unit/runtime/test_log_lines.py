@@ -1,6 +1,7 @@
 """Which lines are logged: by level, and not too many of a kind."""
 
 import logging
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -8,8 +9,15 @@ import pytest
 from firnline.base.errors import ConfigError
 from firnline.base.log_lines.cluster import ISR_SHRUNK, TOPIC_CREATED
 from firnline.base.log_lines.line import LOGGERS, Fields
-from firnline.runtime.logs.levels import ProcessLoggers, apply_levels, parse_levels
-from firnline.runtime.logs.lines import AT_ONCE, LineLogger
+from firnline.base.log_lines.tier import SEGMENT_COPIED, STORE_FAILS
+from firnline.cli.server import log_to_stderr
+from firnline.runtime.logs.levels import (
+    ProcessLoggers,
+    apply_levels,
+    is_for_operators,
+    parse_levels,
+)
+from firnline.runtime.logs.lines import BOUNDS, BURST, LineLogger
 
 
 class Lines(logging.Handler):
@@ -43,10 +51,10 @@ def test_what_a_client_can_cause_has_a_bound_and_the_rest_is_counted(lines: Line
     for number in range(1_000):
         logger.log(TOPIC_CREATED(topic=f"t{number}"))
     logger.log(ISR_SHRUNK(topic="t"))  # of another kind
-    assert len(lines.found) == AT_ONCE + 1
+    assert len(lines.found) == BURST.at_once + 1
     now_s[0] = 1.0
     logger.log(TOPIC_CREATED(topic="last"))
-    assert lines.found[-1][2] == {"topic": "last", "left_out": 1_000 - AT_ONCE}
+    assert lines.found[-1][2] == {"topic": "last", "left_out": 1_000 - BURST.at_once}
     logger.log(TOPIC_CREATED(topic="too soon"))
     logger.sweep()
     assert lines.found[-1][2]["topic"] == "last", "not even the count has an allowance"
@@ -55,7 +63,7 @@ def test_what_a_client_can_cause_has_a_bound_and_the_rest_is_counted(lines: Line
     logger.sweep()
     counted = {"logger": "firnline.controller", "message": "topic created", "count": 1}
     assert lines.found[-1] == ("INFO", "lines left out", counted)
-    assert len(lines.found) == AT_ONCE + 3
+    assert len(lines.found) == BURST.at_once + 3
 
 
 def test_a_line_whose_level_is_off_costs_nothing(lines: Lines) -> None:
@@ -66,13 +74,57 @@ def test_a_line_whose_level_is_off_costs_nothing(lines: Lines) -> None:
     assert lines.found == []
 
 
-def test_details_are_logged_at_debug_without_a_bound(lines: Lines) -> None:
+def test_details_have_a_wide_bound_of_their_own(lines: Lines) -> None:
+    """Each partition of a large change has its line; a node at debug still has a bound for what it costs."""
     apply_levels(parse_levels("info,firnline.replica=debug"))
-    logger = LineLogger()
-    for number in range(100):
+    now_s = [0.0]
+    logger = LineLogger(lambda: now_s[0])
+    for number in range(5_000):
         logger.log(ISR_SHRUNK.detail(lambda n=number: {"partition": n}))  # type: ignore[misc]
-    assert len(lines.found) == 100
+    (bound,) = BOUNDS[logging.DEBUG]
+    assert len(lines.found) == bound.at_once == 2_000
     assert lines.found[7] == ("DEBUG", "ISR shrunk", {"partition": 7})
+    logger.log(ISR_SHRUNK(topic="t"))
+    assert lines.found[-1] == ("INFO", "ISR shrunk", {"topic": "t"}), (
+        "it has an allowance of its own"
+    )
+
+
+def test_what_goes_on_for_a_month_is_a_few_hundred_lines_a_day(lines: Lines) -> None:
+    """A broken store or a flapping client: the first lines at once, then a sum every five minutes."""
+    now_s = [0.0]
+    logger = LineLogger(lambda: now_s[0])
+    per_day = []
+    for _ in range(3):
+        before = len(lines.found)
+        for _ in range(24 * 3600 // 10):
+            now_s[0] += 10.0
+            logger.log(STORE_FAILS(operation="copy"))
+        per_day.append(len(lines.found) - before)
+    assert per_day == [200 + 288 - 1, 288, 288]
+    assert lines.found[-1][2] == {"operation": "copy", "left_out": 29}
+    now_s[0] += 300.0
+    logger.sweep()
+    *told, (_, message, counted) = lines.found
+    assert message == "lines left out"
+    left_out = sum(int(str(fields.get("left_out", 0))) for _, _, fields in told)
+    assert len(told) + left_out + int(str(counted["count"])) == 3 * 8_640
+
+
+def test_any_thread_may_log(lines: Lines) -> None:
+    """Each line is logged or counted, whatever the order."""
+    logger = LineLogger(lambda: 0.0)
+    line = TOPIC_CREATED(topic="t")
+    threads = [
+        threading.Thread(target=lambda: [logger.log(line) for _ in range(500)]) for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(lines.found) == BURST.at_once
+    [allowance] = logger._allowances.values()
+    assert allowance.left_out == 2_000 - BURST.at_once
 
 
 @pytest.mark.parametrize(
@@ -119,3 +171,33 @@ def test_a_level_set_at_run_time_is_told_and_can_be_taken_back(lines: Lines) -> 
         {"logger": "firnline.tiered", "level": "DEBUG", "is_own": True},
         {"logger": "firnline.tiered", "level": "INFO", "is_own": False},
     ]
+
+
+def test_root_at_debug_lets_no_other_library_write_its_requests(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A client may set it, and what the client of a store says at debug has its signatures."""
+    root = logging.getLogger()
+    before, level = root.handlers[:], root.level
+    try:
+        log_to_stderr("info")
+        ProcessLoggers().set_level("root", "DEBUG")
+        logging.getLogger("botocore.auth").debug("Authorization: a signature")
+        logging.getLogger("botocore.auth").warning("slow down")
+        LineLogger().log(SEGMENT_COPIED(topic="t"))
+        root.handlers[0].flush()
+    finally:
+        for each in root.handlers[:]:
+            root.removeHandler(each)
+        for each in before:
+            root.addHandler(each)
+        apply_levels({"": level})
+    told = capsys.readouterr().err
+    assert "segment copied topic=t" in told
+    assert "slow down" in told
+    assert "signature" not in told
+
+
+def test_a_handler_that_is_set_up_keeps_records_of_others_out() -> None:
+    made = logging.LogRecord("urllib3", logging.DEBUG, "", 0, "GET /", None, None)
+    assert not is_for_operators(made)

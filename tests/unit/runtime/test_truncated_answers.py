@@ -13,14 +13,17 @@ from pathlib import Path
 import pytest
 
 from firnline.base.errors import RecordsTruncated, StorageError
+from firnline.base.log_lines.line import Log as LoggedLine
 from firnline.base.ports import Fs
 from firnline.base.slices import FileSlice
 from firnline.log.log import Log
 from firnline.log.recovery import open_log
 from firnline.protocol.schema import Part
+from firnline.runtime import net
 from firnline.runtime.disk import RealFs
 from firnline.sim.disk import CrashableFs
 from tests.unit.runtime.echo import Echo, Running, frame
+from tests.worlds.effects import said
 from tests.worlds.log import NOW, TOPIC_ID, TP, append, batch, small
 
 BATCH = 1 << 16
@@ -196,12 +199,12 @@ def test_an_answer_that_the_disk_cannot_read_ends_and_is_reported(
             raise OSError(errno.EIO, "Input/output error")
         return 0
 
-    notified: list[str] = []
-    monkeypatch.setattr(node.runtime, "warn_seldom", notified.append)
+    notified: list[LoggedLine] = []
+    monkeypatch.setattr(net, "log_line", notified.append)
     wanted = slices(log)
     peer = ask(node, wanted)
     node.on_loop(lambda: monkeypatch.setattr(os, "sendfile", sendfile))
     size = 4 + sum(part.size_bytes for part in wanted)
     assert len(rest_of(peer, size)) < size
     assert len(notified) == 1
-    assert wanted[0].file.path in notified[0]
+    assert wanted[0].file.path in said(notified[0])

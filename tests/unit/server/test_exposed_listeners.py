@@ -6,6 +6,7 @@ import pytest
 
 from firnline.config.load import load, read_properties
 from firnline.server.main import exposed_listeners
+from tests.worlds.effects import said
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 NODE = {
@@ -19,8 +20,8 @@ def test_a_controllers_listener_that_everybody_reaches_is_said_with_the_remedy()
     for host in ("", "0.0.0.0", "[::]"):
         listeners = f"PLAINTEXT://:9092,CONTROLLER://{host}:9093"
         (line,) = exposed_listeners(load({**NODE, "listeners": listeners}))
-        assert "listeners: CONTROLLER at" in line
-        assert "CONTROLLER://10.0.0.1:9093" in line
+        assert "listener=CONTROLLER host=" in said(line)
+        assert "instead=CONTROLLER://10.0.0.1:9093" in said(line)
     listeners = "PLAINTEXT://:9092,CONTROLLER://127.0.0.1:9093"
     assert exposed_listeners(load({**NODE, "listeners": listeners})) == []
 

@@ -17,6 +17,7 @@ from firnline.config.tiered import TOPIC_BASED
 from firnline.metadata.format import format_storage
 from firnline.metadata.image import Endpoint
 from firnline.runtime.disk import RealFs
+from firnline.runtime.logs.formats import TextFormatter
 from firnline.runtime.rng import SystemRng
 from firnline.server.plugins import MetadataManager, remote_metadata, remote_storage
 from firnline.stores.directory import DirectoryStore
@@ -298,4 +299,5 @@ def test_a_store_that_refuses_the_node_at_the_start_is_in_the_log(
     }
     with caplog.at_level(logging.WARNING):
         assert remote_storage(node(tmp_path, **stated)) is not None
-    assert "the store refuses the credentials" in caplog.text
+    [line] = caplog.records
+    assert "the store refuses the credentials" in TextFormatter().format(line)

@@ -78,8 +78,8 @@ def test_what_expired_fails_by_default_and_is_explained_if_you_ask_for_that(
     assert "an offset is below the log start" in line
     assert records(expired, **start, onGap="explain") == rest
     assert lines(caplog) == [
-        "offsets are left out: topic=t partition=0 cause=expired_or_deleted from_offset=10 to_offset=40"
-        " offsets=30; the log start is 40; retention.ms, retention.bytes and DeleteRecords move it"
+        "offsets are left out topic=t partition=0 cause=expired_or_deleted from_offset=10 to_offset=40"
+        ' offsets=30 detail="the log start is 40; retention.ms, retention.bytes and DeleteRecords move it"'
     ]
     assert records(expired, **start, onGap="skip") == rest
     assert lines(caplog) == []
@@ -165,8 +165,8 @@ def test_a_read_of_many_partitions_does_not_fill_the_log(
     report(options, [LeftOut("t", bytes(16), p, gone) for p in range(LINES_MAX + 20)])
     found = lines(caplog)
     assert len(found) == LINES_MAX + 1
-    assert "from_offset=0 to_offset=10 offsets=6; why" in found[0]
-    assert found[-1].startswith("and gaps of 20 partitions and causes more")
+    assert "from_offset=0 to_offset=10 offsets=6 detail=why" in found[0]
+    assert found[-1].startswith("more gaps count=20")
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,7 @@ def test_a_partition_without_a_segment_is_named_with_the_command(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     (line,) = said(caplog, partition(3))
-    assert "no segment of t-3 is in the tier yet" in line
+    assert "no segment is in the tier yet, so no record is read partitions=t-3" in line
     assert "`firnline tier flush t`" in line
     assert said(caplog, partition(3, batch(0, 7))) == []
 
@@ -53,7 +53,7 @@ def test_a_partition_without_a_segment_is_named_with_the_command(
 def test_a_catalog_that_knows_of_more_is_believed(caplog: pytest.LogCaptureFixture) -> None:
     store = partition(0, batch(0, 7), log_end=9)
     (line,) = said(caplog, store)
-    assert "the tier lacks the newest records of t-0, at least 2" in line
+    assert "the newest records, and they are not read partitions=t-0 at_least=2" in line
     assert "`firnline tier flush t`" in line
     # Who names the end does not want the rest.
     ends: list[dict[str, Any]] = [
@@ -95,7 +95,7 @@ def test_the_files_of_dev_beside_the_tier_say_what_is_not_in_it(
     assert said(caplog, store, tier) == []
     (log / f"{7:020}.log").write_bytes(b"records")
     (line,) = said(caplog, store, tier)
-    assert "t-0, at least 1" in line
+    assert "partitions=t-0 at_least=1" in line
     (log / "partition.metadata").write_text("version: 0\ntopic_id: of-another-topic\n")
     assert said(caplog, store, tier) == []
     assert end_on_disk("s3://bucket/tier", topic_id, "t", 0) is None
@@ -112,9 +112,9 @@ def test_former_topics_of_a_name_are_told_and_the_newest_is_read(
         one.publish()
     (line,) = said(caplog, store, **options)
     newest, former = (uuid_text(bytes([number]) * 16) for number in (2, 1))
-    assert "2 topics of the name t" in line
-    assert f"topic id {newest}" in line
-    assert f"former ones: {former}" in line
+    assert "count=2 topic=t" in line
+    assert f"topic_id={newest}" in line
+    assert f"former={former} " in line
 
 
 def test_an_error_about_a_topic_that_is_not_there_names_the_setting() -> None:

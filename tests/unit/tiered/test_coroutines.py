@@ -5,15 +5,17 @@ from typing import Any
 
 import pytest
 
-from firnline.base.effects import Effects, Note
+from firnline.base.effects import Effects
+from firnline.base.log_lines.line import Log
 from firnline.tiered import coroutines
 from firnline.tiered.coroutines import Begin, Run, Steps, together
+from tests.worlds.effects import said, told
 
 Then = Callable[[Any, int], Effects]
 
 
 def note(line: str) -> Effects:
-    return [Note(line=line)]
+    return [told(line)]
 
 
 class Later:
@@ -64,7 +66,7 @@ def test_effects_keep_their_order_where_an_operation_answers_at_once() -> None:
         run.emit(note("after"))
         return result
 
-    lines = [e.line for e in coroutines.run(sequence, 0, collect(ends)) if isinstance(e, Note)]
+    lines = [said(e) for e in coroutines.run(sequence, 0, collect(ends)) if isinstance(e, Log)]
     assert lines == ["emitted", "first", "last", "after", "done"]
     assert ends == [("answer", 0)]
 

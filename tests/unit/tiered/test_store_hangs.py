@@ -69,13 +69,11 @@ def test_a_call_without_an_answer_is_a_problem_after_ten_seconds_and_a_line_in_t
     assert (world.unanswered, world.warnings) == (None, [])
     world.pass_time(1)
     assert world.unanswered == ("read at 7", 500)
-    assert world.warnings == [
-        "the store of the tier does not answer: read at 7 has been running for 10 s"
-    ]
+    assert world.warnings == ['the store of the tier does not answer call="read at 7" running_s=10']
     world.pass_time(13 * SECOND_MS)
     assert len(world.warnings) == 1, "it is slow for the second time"
     world.end(call)
-    assert world.notes == ["the store of the tier has answered: read at 7, after 23 s"]
+    assert world.notes == ['the store of the tier has answered call="read at 7" after_s=23']
     assert world.unanswered is None
     assert world.open == [], "probes were answered"
 
@@ -92,7 +90,7 @@ def test_a_store_that_hangs_opens_the_circuit_of_reads_within_twenty_seconds(
     assert world.open == ["read"]
     (unanswered, fails) = world.warnings
     assert "does not answer" in unanswered
-    assert "the store of the tier fails (read)" in fails
+    assert "the store of the tier fails operation=read" in fails
     world.pass_time(10 * MINUTE_MS)
     assert len(world.warnings) == 2, "nothing is logged for each probe, nor for the call that ends"
     assert world.open == ["read"]
@@ -118,7 +116,7 @@ def test_the_end_of_an_outage_is_one_line() -> None:
     world.pass_time(MINUTE_MS)
     assert world.open == []
     assert (len(world.notes), world.unanswered) == (1, None)
-    assert "answers again (read)" in world.notes[0]
+    assert "answers again operation=read" in world.notes[0]
     assert len(world.warnings) == 2
 
 
@@ -165,7 +163,7 @@ def test_a_call_that_is_overdue_in_an_outage_that_is_logged_is_no_other_line() -
     world.begin("copy t-0 at 0", "copy", run_timeout_ms=store_timeout_ms(MIB))
     world.pass_time(2 * SLOW_MS)
     (line,) = world.warnings
-    assert "fails (read)" in line
+    assert "fails operation=read" in line
     assert world.unanswered == ("copy t-0 at 0", 0)
 
 

@@ -11,12 +11,16 @@ from firnline.base.units import HOUR_MS
 from firnline.stores.memory import MemoryStore
 from firnline.stores.port import RemoteStorageError
 from firnline.tiered.hosted import LOGGED_AT_FAILURE, Hosted
+from tests.worlds.effects import said as text
 from tests.worlds.tier import TOPIC_ID, Cluster, Node, topic_config
 
 
 def lines(node: Node) -> list[str]:
     """What was logged, without the lines about local files, which nobody deletes in this world."""
-    found = [line for line in (*node.warnings, *node.notes) if "beyond local.retention" not in line]
+    others = ("beyond local.retention", "segment copied", "segment removed")
+    found = [
+        line for line in (*node.warnings, *node.notes) if not any(other in line for other in others)
+    ]
     node.warnings.clear()
     node.notes.clear()
     return found
@@ -54,14 +58,12 @@ def test_a_deletion_that_fails_for_ever_is_one_line_and_its_end_another() -> Non
         node.produce(0, f"more {number}", roll=False)
         node.pass_time(60_000)
     (line,) = lines(node)
-    assert line.startswith(
-        "t-0: the deletion of what has expired in the tier fails, and is retried"
-    )
+    assert "fails topic=t partition=0 task=expiry is_retried=true" in line
     assert "under a legal hold" in line
     node.storage.inner.delete_segments = inner  # type: ignore[method-assign]
     node.pass_time(HOUR_MS)
     (line,) = lines(node)
-    assert line.startswith("t-0: nothing in the tier fails any more, after 1")
+    assert line.startswith("nothing in the tier fails any more topic=t partition=0 after_s=1")
 
 
 def test_a_fault_that_passes_with_a_retry_is_not_logged() -> None:
@@ -79,7 +81,7 @@ def hosted(**more: Any) -> Hosted:
 
 
 def said(effects: Any) -> list[str]:
-    return [effect.line for effect in effects]
+    return [text(effect) for effect in effects]
 
 
 def test_a_thousand_failures_are_one_line_for_each_kind() -> None:
@@ -94,7 +96,7 @@ def test_a_thousand_failures_are_one_line_for_each_kind() -> None:
     assert said(one.note_outcome("copy", None, 70_000)) == []
     assert said(one.note_outcome("catalog", None, 70_000)) == []
     assert said(one.note_outcome("expiry", None, 70_000)) == [
-        "t-0: nothing in the tier fails any more, after 70 s"
+        "nothing in the tier fails any more topic=t partition=0 after_s=70"
     ]
 
 
@@ -104,7 +106,8 @@ def test_what_will_not_pass_by_itself_is_logged_at_once() -> None:
 
     one = hosted()
     assert said(one.note_outcome("catalog", Lost("the tier has lost its owner"), 0)) == [
-        "t-0: the tier has lost its owner"
+        "work in the tier fails topic=t partition=0 task=catalog is_retried=false"
+        ' error="the tier has lost its owner"'
     ]
     assert said(one.note_outcome("copy", Lost("the tier has lost its owner"), 0)) == []
 
@@ -126,7 +129,7 @@ def test_the_removal_of_a_deleted_topic_is_logged_once(fails: bool) -> None:
     node.pass_time(60_000)
     found = lines(node)
     if not fails:
-        assert found == ["the tier: removed 1 partition of deleted topics"]
+        assert found == ["deleted topics were removed from the tier partitions=1"]
         assert isinstance(node.cluster.store, MemoryStore)
         assert node.cluster.store.objects == {}
         return

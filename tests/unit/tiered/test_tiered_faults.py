@@ -103,7 +103,7 @@ def test_without_the_metadata_no_local_segment_goes_and_the_disk_that_fills_is_n
         node.pass_time(TierSettings().local_audit_interval_ms)
     assert (node.log.local_log_start_offset, node.log.size_bytes) == (0, before)
     (line,) = [each for each in node.warnings if "beyond local.retention" in each]
-    assert f"have {before} bytes" in line
+    assert f"bytes={before}" in line
     assert node.tier.local_audit.overdue_bytes["not copied"] == before
     node.append_faults.clear()
     for _ in range(3):

@@ -38,6 +38,10 @@ class Store(MemoryStore):
         return aborted
 
 
+def notes(node: Node) -> list[str]:
+    return [line for line in node.notes if "uploads" in line]
+
+
 def started() -> tuple[Store, Node]:
     store = Store()
     cluster = Cluster(store=store)
@@ -53,12 +57,12 @@ def test_a_node_aborts_old_uploads_soon_after_its_start_and_every_day() -> None:
     node.fire(TIMER)
     assert node.now_ms - started_ms == HOUR_MS
     assert store.ages_s == [24 * 3600], "an upload that is in progress is never so old"
-    assert node.notes == ["the tier: aborted 3 uploads unfinished for 24 hours"]
+    assert notes(node) == ["unfinished uploads were aborted count=3 unfinished_h=24"]
     for day in range(2, 12):
         node.fire(TIMER)
         assert len(store.ages_s) == day
     assert node.now_ms - started_ms == HOUR_MS + 10 * DAY_MS
-    assert len(node.notes) == 1, "nothing was left, so there is nothing to log"
+    assert len(notes(node)) == 1, "nothing was left, so there is nothing to log"
 
 
 def test_credentials_that_may_not_list_uploads_are_logged_once_and_stop_no_deletions() -> None:
@@ -66,7 +70,9 @@ def test_credentials_that_may_not_list_uploads_are_logged_once_and_stop_no_delet
     store.problem = StoreRefused("AccessDenied")
     for _ in range(1 + FAILURES_TO_OPEN):
         node.fire(TIMER)
-    assert [line for line in node.warnings if "AccessDenied" in line] == ["the tier: AccessDenied"]
+    assert [line for line in node.warnings if "AccessDenied" in line] == [
+        "unfinished uploads cannot be aborted error=AccessDenied"
+    ]
     assert all(each is None for each in node.tier.services.circuits.open_ms(0).values())
     store.problem = None
     node.fire(TIMER)
@@ -81,7 +87,7 @@ def test_a_store_that_fails_is_asked_again_the_next_day() -> None:
     node.fire(TIMER)
     store.problem, store.left = None, 1
     node.fire(TIMER)
-    assert node.notes == ["the tier: aborted 1 upload unfinished for 24 hours"]
+    assert notes(node) == ["unfinished uploads were aborted count=1 unfinished_h=24"]
 
 
 @pytest.mark.parametrize("is_refused", [False, True])

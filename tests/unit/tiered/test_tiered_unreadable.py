@@ -114,8 +114,8 @@ def test_what_nobody_can_read_is_named_once_and_readers_are_served(batch: bytear
     fresh.pass_time(60_000)
     named = [line for line in fresh.warnings if "cannot be read" in line]
     assert len(named) == 1
-    assert named[0].startswith(f"__remote_log_metadata-{partition}: offset")
-    assert f" {offset}" in named[0]
+    assert f"topic=__remote_log_metadata partition={partition} offset=" in named[0]
+    assert f"={offset} " in named[0]
     assert [texts(fresh, n) for n in range(5)] == [["a"], ["b"], ["c"], ["d"], ["e"]]
     (row,) = fresh.tier.status()
     assert "nothing of this partition is copied or deleted" in str(row.problem)

@@ -3,10 +3,10 @@
 Source: KIP-631 (broker epochs, states), KIP-497 (partition epochs), KIP-903 (broker epochs of followers).
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from firnline.api.context import RequestContext
-from firnline.api.health import problems
+from firnline.api.health import Problem, controller_problems, problems
 from firnline.api.slices import Slices, a_step_a_slice, cut, in_slices
 from firnline.base.effects import Effects
 from firnline.base.errors import Code
@@ -25,17 +25,27 @@ from firnline.protocol.messages.k32003_cluster_status import (
 from firnline.replica.isr import ReplicaState
 
 if TYPE_CHECKING:
+    from firnline.api.forwarding import AnyNode
+    from firnline.broker.controller_node import ControllerNode
     from firnline.broker.node import BrokerNode
 
+_CONTROLLERS = 2  # endpoint type
 # Takes a millisecond.
 _PARTITIONS_PER_SLICE = 300
 
 
 def handle(
-    node: "BrokerNode", context: RequestContext, request: ClusterStatusRequest, now_ms: int
+    node: "AnyNode", context: RequestContext, request: ClusterStatusRequest, now_ms: int
 ) -> Effects:
-    """Answer from the committed image and, for partitions that this broker leads, from their logs."""
-    return in_slices(node, context, _answer(node, context, request, now_ms), now_ms)
+    """Answer from the committed image and, for partitions that this broker leads, from their logs.
+
+    A node that is only a controller has neither topics nor brokers to tell of: it answers with its problems.
+    """
+    if node.endpoint_type == _CONTROLLERS:
+        wrong = controller_problems(cast("ControllerNode", node), now_ms)
+        return [context.reply(ClusterStatusResponse(topics=[], problems=_rows(wrong)))]
+    steps = _answer(cast("BrokerNode", node), context, request, now_ms)
+    return in_slices(node, context, steps, now_ms)
 
 
 def _answer(
@@ -79,9 +89,7 @@ def _answer(
             for name, records in node.unreadable_records
             if records
         ],
-        problems=[
-            ClusterStatusProblem(kind=each.kind, what=each.what, see=each.see) for each in wrong
-        ],
+        problems=_rows(wrong),
         controllers=[
             ClusterStatusController(node_id=each.node_id, host=each.host, port=each.port)
             for each in quorum.voters.voters
@@ -91,6 +99,10 @@ def _answer(
         controller_epoch=quorum.counters().epoch,
     )
     return [context.reply(response)]
+
+
+def _rows(found: list[Problem]) -> list[ClusterStatusProblem]:
+    return [ClusterStatusProblem(kind=each.kind, what=each.what, see=each.see) for each in found]
 
 
 def _brokers(image: ClusterImage) -> list[ClusterStatusBroker]:

@@ -274,6 +274,15 @@ RESIGNED_CONTROLLER = LogLine(
     "It stops, or another node was elected.",
 )
 
+LAST_REPLICA_STANDING = LogLine(
+    _CONTROLLER,
+    WARNING,
+    "last replica standing",
+    ("broker", "partitions"),
+    "This broker leads partitions again, alone in their ISR. If it lost data while it was away, acknowledged"
+    " records are lost.",
+)
+
 LINES: tuple[LogLine, ...] = tuple(
     each for each in list(vars().values()) if isinstance(each, LogLine)
 )

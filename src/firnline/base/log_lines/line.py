@@ -14,8 +14,14 @@ from typing import NamedTuple
 from firnline.base.event import event
 
 # The levels of Python's `logging`, which names them so.
-DEBUG, INFO, WARNING, ERROR = 10, 20, 30, 40
-LEVEL_NAMES = {DEBUG: "debug", INFO: "info", WARNING: "warning", ERROR: "error"}
+DEBUG, INFO, WARNING, ERROR, CRITICAL = 10, 20, 30, 40, 50
+LEVEL_NAMES = {
+    DEBUG: "debug",
+    INFO: "info",
+    WARNING: "warning",
+    ERROR: "error",
+    CRITICAL: "critical",
+}
 
 # The loggers, by name, and what each tells. Names do not follow modules: an operator looks for a subject.
 LOGGERS: dict[str, str] = {
@@ -49,6 +55,7 @@ class LogLine(NamedTuple):
     message   a sentence of few words, always the same: what an operator searches for
     fields    the names of what it may say, in order; a field that is None is left out
     meaning   what it tells the operator, for docs/reference/logs.md
+    advice    what the operator can do, always the same: the line ends with it, as the field `advice`
     """
 
     logger: str
@@ -56,6 +63,7 @@ class LogLine(NamedTuple):
     message: str
     fields: tuple[str, ...]
     meaning: str
+    advice: str = ""
 
     def __call__(self, **fields: object) -> "Log":
         """Return the effect that logs this line with these fields."""
@@ -86,4 +94,5 @@ class Log:
         """Return the fields that have a value, in the declared order."""
         given = self.fields() if callable(self.fields) else self.fields
         assert given.keys() <= set(self.line.fields), "a line has its declared fields"
-        return {name: given[name] for name in self.line.fields if given.get(name) is not None}
+        known = {name: given[name] for name in self.line.fields if given.get(name) is not None}
+        return known | {"advice": self.line.advice} if self.line.advice else known

@@ -2,10 +2,12 @@
 
 import sys
 
-from firnline.base.log_lines import cluster, node
+from firnline.base.log_lines import broker, cluster, process, quorum, storage, tier
 from firnline.base.log_lines.line import LEVEL_NAMES, LOGGERS, LogLine
 
-ALL_LINES: tuple[LogLine, ...] = cluster.LINES + node.LINES
+ALL_LINES: tuple[LogLine, ...] = tuple(
+    line for place in (process, cluster, quorum, broker, storage, tier) for line in place.LINES
+)
 
 _HEAD = """# Log lines
 
@@ -17,10 +19,9 @@ A node writes its log to stderr, one line for each event:
         reason="broker fenced" leader_epoch=1 partition_epoch=1 metadata_offset=121
 
 After the logger comes a message of few words that never changes, then fields as `key=value`; a value that
-is no plain word is in quotes. What cannot be printed is escaped (`\\n`, `\\x1b`): whatever a client calls
-itself or a topic, it writes no line of its own. Lines of a traceback begin with two
-spaces and a bar. Secrets of the
-settings are hidden.
+is no plain word is in quotes. Where the operator can do something, `advice` says what. What cannot be
+printed is escaped (`\\n`, `\\x1b`): whatever a client calls itself or a topic, it writes no line of its
+own. Lines of a traceback begin with two spaces and a bar. Secrets of the settings are hidden.
 
 With `--log-format json` or `firnline.log.format=json` each line is an object: `ts` (UTC), `level`,
 `logger`, `message`, `fields`, and `error` with the traceback of a failure.
@@ -53,8 +54,10 @@ came before it has read again, and does not tell.
 - Of a change of thousands of partitions, topics or settings the first ten of a second have their own lines.
   One line with `more` sums up the others by reason, with `count` and some `examples`; at debug each has its
   line.
-- Of each line below, 20 are logged at once, and then one a second. The next one has `left_out`, the number
-  of those that were not logged; or `lines left out` says so.
+- Of each line below, 20 are logged at once, and then one a second. What goes on gets fewer: after 200
+  warnings of a kind one in five minutes, which makes 288 a day; after 1,000 other lines one in ten
+  seconds; at debug 200 a second. The next one has `left_out`, the number of those that were not logged; or
+  `lines left out` says so.
 - A reader of stderr that stops delays no request. 10,000 lines or 4 MiB wait for it; more are dropped, and
   `log lines were dropped` says how many. Lines that wait when a process is killed are lost.
 
@@ -67,7 +70,8 @@ for one broker, until that stops; any client may, as there is no authorization:
         --add-config firnline.tiered=DEBUG
 
 Levels are named as Kafka names them there. `root` is the level of all loggers that have none of their own.
-FATAL is CRITICAL in the log, and TRACE the same as DEBUG. Debug lines have no bound.
+FATAL is CRITICAL in the log, and TRACE the same as DEBUG. Other libraries in the process, such as the client
+of a store, log nothing below INFO whatever the level of `root`: they would write every request, and secrets.
 
 | logger | what it reports |
 |---|---|
@@ -75,8 +79,6 @@ FATAL is CRITICAL in the log, and TRACE the same as DEBUG. Debug lines have no b
 
 _LINES = """
 ## Lines
-
-Other lines, most of them warnings, are sentences without fields; they say what to do.
 
 | message | logger | level | fields | meaning |
 |---|---|---|---|---|
@@ -92,7 +94,8 @@ def page() -> str:
 def _row(line: LogLine) -> str:
     fields = ", ".join(f"`{name}`" for name in line.fields)
     level = LEVEL_NAMES[line.level]
-    return f"| {line.message} | `{line.logger}` | {level} | {fields} | {line.meaning} |\n"
+    advice = f" Ends with `advice`: {line.advice}." if line.advice else ""
+    return f"| {line.message} | `{line.logger}` | {level} | {fields} | {line.meaning}{advice} |\n"
 
 
 if __name__ == "__main__":

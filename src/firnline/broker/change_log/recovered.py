@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from firnline.base.effects import Effects
-from firnline.base.log_lines.node import LOGS_RECOVERED
+from firnline.base.log_lines.storage import LOGS_RECOVERED
 from firnline.log.log import Log
 from firnline.log.recovery import RecoveryReport
 

@@ -3,13 +3,14 @@
 Source: KIP-405; spec 3.3, T54.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 
 from firnline.base.background import SlicedTask
-from firnline.base.effects import Effects, Flush, SetTimer, Warn
+from firnline.base.effects import Effects, Flush, SetTimer
 from firnline.base.errors import KafkaError, StorageError, some_of
 from firnline.base.ids import REMOTE_LOG_METADATA_TOPIC, TopicIdPartition, TopicPartition, Uuid
+from firnline.base.log_lines.tier import TOPICS_OUTLIVE_METADATA
 from firnline.broker.list_offsets import OffsetFound
 from firnline.broker.tier.feed import MetadataFeed
 from firnline.config.broker import BrokerConfig
@@ -25,15 +26,6 @@ from firnline.tiered.remote_log import RemoteLog
 from firnline.tiered.settings import tier_settings
 
 _AGAIN_MS = 1_000
-
-
-def _outlive_line(topics: Sequence[str]) -> str:
-    """T52: warn of topics that lose what is in the tier once the records about it are deleted."""
-    return (
-        f"{some_of(topics)}: kept as long as the records about them in"
-        f" {REMOTE_LOG_METADATA_TOPIC}, or longer. When these are deleted, the segments in the tier are lost:"
-        f" raise retention.ms of {REMOTE_LOG_METADATA_TOPIC} (-1: no limit), or lower that of the topics"
-    )
 
 
 class TierAdapter:
@@ -76,7 +68,10 @@ class TierAdapter:
                 yield []
         before, self._outliving = self._outliving, outliving
         is_new = bool(outliving) and outliving != before
-        return [Warn(logger="firnline.tiered", line=_outlive_line(outliving))] if is_new else []
+        if not is_new:
+            return []
+        topics = some_of(outliving)
+        return [TOPICS_OUTLIVE_METADATA(topics=topics, metadata_topic=REMOTE_LOG_METADATA_TOPIC)]
 
     def on_leading(self, partition: Partition, now_ms: int) -> Effects:
         """This node leads the partition in a new epoch."""

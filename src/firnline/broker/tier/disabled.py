@@ -61,11 +61,3 @@ def not_served() -> StorageError:
         f"its topic is tiered, and this broker has no tier ({SWITCH} is false)",
         remedy="move it to a broker with a tier, or start this one with the tier of the cluster",
     )
-
-
-def tiered_meanwhile(topic: str) -> str:
-    """Return the warning for a topic that becomes tiered on a broker without a tier."""
-    return (
-        f"{topic} is tiered from now on, and this broker has no tier ({SWITCH} is false): it serves the"
-        " records that it has, copies and deletes nothing, and will not start again without the tier"
-    )

@@ -78,6 +78,11 @@ PRIVATE_MODULES: dict[int, tuple[str, str]] = {
 _loaded: dict[int, tuple[type[Message], type[Message]]] = {}
 
 
+def api_name(key: int) -> str | int:
+    """Return the name of an API, such as ListOffsets; of one that is not known here, its key."""
+    return MODULES[key][1] if key in MODULES else key
+
+
 def messages_of(key: int) -> tuple[type[Message], type[Message]]:
     """Return the request and the response of an API; KeyError for a key that has no messages here."""
     found = _loaded.get(key)

@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping
 from heapq import nsmallest
 from typing import NamedTuple, Protocol
 
+from firnline.base.log_lines.line import Log
+from firnline.base.log_lines.process import CONNECTION_CLOSED, CONNECTION_REFUSED
 from firnline.base.owners import Owners
 from firnline.base.units import INT32_MAX
 
@@ -58,7 +60,7 @@ class Connections:
 
     limits()      the present limits: they may be altered at run time
     has_room()    whether there is a descriptor for one more
-    warn(line)    logs a warning, with a limit on how often
+    log(line)     logs a line, with a limit on how often
     evicted       how many connections were closed for a new one
     refused       how many new connections were closed at once
     """
@@ -68,11 +70,11 @@ class Connections:
         limits: Callable[[], Limits],
         *,
         has_room: Callable[[], bool] = lambda: True,
-        warn: Callable[[str], None] = lambda line: None,
+        log: Callable[[Log], None] = lambda line: None,
     ) -> None:
         self._limits = limits
         self._has_room = has_room
-        self._warn = warn
+        self._log = log
         self._counts: dict[str, int] = {}
         self.count = 0
         self.evicted = self.refused = 0
@@ -123,7 +125,7 @@ class Connections:
 
     def _refuse(self, address: str, why: str) -> bool:
         self.refused += 1
-        self._warn(f"refused a connection from {address}: {why}")
+        self._log(CONNECTION_REFUSED(host=address, reason=why))
         return False
 
     def _evict(self, newcomer: str) -> bool:
@@ -143,9 +145,13 @@ class Connections:
             busy = self._evictable.things_of(address)
             peer = min(busy, key=lambda each: each.last_active_ms)
         self.evicted += 1
-        self._warn(
-            f"closed the least active connection of {address}, which has {has} of {self.count}, for one of"
-            f" {newcomer}: no more fit (max.connections, ulimit -n). max.connections.per.ip bounds an address"
+        why = f"no more fit: it was the least active of an address with {has} of {self.count}"
+        self._log(
+            CONNECTION_CLOSED(
+                host=address,
+                reason=f"{why}, and {newcomer} got its place",
+                setting="max.connections",
+            )
         )
         peer.close()
         return True

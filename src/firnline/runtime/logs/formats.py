@@ -10,55 +10,16 @@ import logging
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 
+from firnline.base.log_lines.text import (
+    MESSAGE_CHARS_MAX,
+    VALUE_CHARS_MAX,
+    cut,
+    escaped,
+    fields_text,
+)
+
 TEXT, JSON = "text", "json"
 FORMATS = (TEXT, JSON)
-# A longer value or message is cut: clients choose some of them.
-VALUE_CHARS_MAX = 1_000
-MESSAGE_CHARS_MAX = 8_000
-_PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.:/@+-,[]()*#%")
-
-
-def escaped(text: str) -> str:
-    """Return `text` with escapes for all characters that cannot be printed: it is one line then."""
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else _escape(c) for c in text)
-
-
-def _escape(char: str) -> str:
-    short = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}.get(char)
-    code = ord(char)
-    return short or (
-        f"\\x{code:02x}"
-        if code < 0x100
-        else f"\\u{code:04x}"
-        if code < 0x10000
-        else f"\\U{code:08x}"
-    )
-
-
-def value_text(value: object, redact: Callable[[str], str] = str) -> str:
-    """Return a value of a field as text, in quotes if it is not a plain word."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, (list, tuple)):
-        text = ",".join(str(each) for each in value)
-    else:
-        text = str(value)
-    text = _cut(redact(text), VALUE_CHARS_MAX)
-    if text and _PLAIN.issuperset(text):
-        return text
-    quoted = text.replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{escaped(quoted)}"'
-
-
-def fields_text(fields: Mapping[str, object], redact: Callable[[str], str] = str) -> str:
-    """Return ` key=value` for each field."""
-    return "".join(f" {name}={value_text(value, redact)}" for name, value in fields.items())
-
-
-def _cut(text: str, chars_max: int) -> str:
-    return text if len(text) <= chars_max else f"{text[:chars_max]}... ({len(text)} characters)"
 
 
 def _fields_of(record: logging.LogRecord) -> Mapping[str, object]:
@@ -77,7 +38,7 @@ class TextFormatter(logging.Formatter):
         self._redact = redact
 
     def format(self, record: logging.LogRecord) -> str:
-        message = escaped(self._redact(_cut(record.getMessage(), MESSAGE_CHARS_MAX)))
+        message = escaped(self._redact(cut(record.getMessage(), MESSAGE_CHARS_MAX)))
         fields = fields_text(_fields_of(record), self._redact)
         head = f"{self.formatTime(record)} {record.levelname} {record.name}: "
         trace = "".join(
@@ -99,7 +60,7 @@ class JsonFormatter(logging.Formatter):
             "ts": at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": self._redact(_cut(record.getMessage(), MESSAGE_CHARS_MAX)),
+            "message": self._redact(cut(record.getMessage(), MESSAGE_CHARS_MAX)),
             "fields": {name: self._value(value) for name, value in _fields_of(record).items()},
         }
         trace = _traceback(self, record)
@@ -112,7 +73,7 @@ class JsonFormatter(logging.Formatter):
             return value
         if isinstance(value, (list, tuple)):
             return [self._value(each) for each in value]
-        return self._redact(_cut(str(value), VALUE_CHARS_MAX))
+        return self._redact(cut(str(value), VALUE_CHARS_MAX))
 
 
 def _traceback(formatter: logging.Formatter, record: logging.LogRecord) -> str:

@@ -10,10 +10,10 @@ from collections.abc import Mapping
 
 from firnline.base.errors import ConfigError
 from firnline.base.log_lines.line import LOGGERS
-from firnline.base.log_lines.node import LEVEL_CHANGED
+from firnline.base.log_lines.process import LEVEL_CHANGED
 from firnline.base.ports import ROOT_LOGGER
 from firnline.config.parse import nearest
-from firnline.runtime.logs.lines import LineLogger
+from firnline.runtime.logs.lines import log_line
 
 _KAFKA_LEVELS: dict[str, int] = {
     "FATAL": logging.CRITICAL,
@@ -60,11 +60,17 @@ def apply_levels(levels: Mapping[str, int]) -> None:
         logging.getLogger(name).setLevel(levels.get(name, logging.NOTSET))
 
 
+def is_for_operators(record: logging.LogRecord) -> bool:
+    """Whether a record is written: below INFO only those of a node's own loggers.
+
+    Any client may set the level of the root to DEBUG. The client of a store would then write each request,
+    with its signature.
+    """
+    return record.levelno >= logging.INFO or record.name in LOGGERS
+
+
 class ProcessLoggers:
     """The loggers of this process: `base.ports.Loggers`."""
-
-    def __init__(self) -> None:
-        self._lines = LineLogger()
 
     def levels(self) -> dict[str, str]:
         """Return Kafka's name of the level in force for each logger, the root first."""
@@ -78,7 +84,7 @@ class ProcessLoggers:
         number = logging.NOTSET if level is None else _KAFKA_LEVELS[level]
         logging.getLogger("" if name == ROOT_LOGGER else name).setLevel(number)
         in_force = self.levels()[name]
-        self._lines.log(LEVEL_CHANGED(logger=name, level=in_force, is_own=level is not None))
+        log_line(LEVEL_CHANGED(logger=name, level=in_force, is_own=level is not None))
 
 
 def _kafka_name(level: int) -> str:

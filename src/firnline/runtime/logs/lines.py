@@ -1,81 +1,110 @@
-"""Logs the lines that the logic of a node asks for, and keeps them from repeating too fast. WORLD.
+"""Logs the declared lines, and keeps them from repeating too fast. WORLD.
 
-Clients and other nodes cause many of the lines: of each kind, so many are logged at once and then one a
-second. The others are counted, and the next line of the kind, or one at the next look, says how many were
-left out. Lines at debug have no bound: somebody asked for them.
+Clients, other nodes and a broken disk or store cause many of the lines, and some last for a month. So there
+are two bounds for each kind of line. One is for a burst, the other for what goes on: `BOUNDS`. Lines beyond
+them are counted, and the next line of the kind, or one at the next look, says how many were left out.
 """
 
 import logging
+import threading
 import time
 from collections.abc import Callable
+from typing import NamedTuple
 
-from firnline.base.log_lines.line import DEBUG, Log, LogLine
-from firnline.base.log_lines.node import LINES_LEFT_OUT
+from firnline.base.log_lines.line import DEBUG, INFO, WARNING, Log, LogLine
+from firnline.base.log_lines.process import LINES_LEFT_OUT
 
-AT_ONCE = 20
-PER_SECOND = 1.0
+
+class Bound(NamedTuple):
+    """So many lines at once, and then one after each `every_s`."""
+
+    at_once: int
+    every_s: float
+
+
+# By level; of ERROR and above as of WARNING. A day has at most the second bound and 86,400 s / every_s lines.
+BURST = Bound(20, 1.0)
+BOUNDS: dict[int, tuple[Bound, ...]] = {
+    DEBUG: (Bound(2_000, 0.005),),
+    INFO: (BURST, Bound(1_000, 10.0)),
+    WARNING: (BURST, Bound(200, 300.0)),
+}
 
 
 class _Allowance:
     """How many lines of one kind may be logged now."""
 
-    __slots__ = ("at_s", "left", "left_out")
+    __slots__ = ("_bounds", "at_s", "left", "left_out")
 
-    def __init__(self, now_s: float) -> None:
-        self.left, self.at_s, self.left_out = float(AT_ONCE), now_s, 0
+    def __init__(self, level: int, now_s: float) -> None:
+        self._bounds = BOUNDS[min(WARNING, level)]
+        self.left = [float(bound.at_once) for bound in self._bounds]
+        self.at_s, self.left_out = now_s, 0
 
     def take(self, now_s: float) -> bool:
-        self.left = min(AT_ONCE, self.left + (now_s - self.at_s) * PER_SECOND)
-        self.at_s = now_s
-        if self.left < 1:
+        passed_s, self.at_s = now_s - self.at_s, now_s
+        self.left = [
+            min(bound.at_once, left + passed_s / bound.every_s)
+            for bound, left in zip(self._bounds, self.left, strict=True)
+        ]
+        if min(self.left) < 1:
             return False
-        self.left -= 1
+        self.left = [left - 1 for left in self.left]
         return True
 
 
 class LineLogger:
-    """Logs lines through Python's `logging`."""
+    """Logs lines through Python's `logging`. Any thread may call it."""
 
     def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
         self._now_s = now_s
-        self._allowances: dict[str, _Allowance] = {}
-        self._loggers: dict[str, logging.Logger] = {}
-        self._left_out: dict[
-            str, LogLine
-        ] = {}  # by message: lines that were left out and not yet counted
+        self._lock = threading.Lock()
+        self._allowances: dict[tuple[str, int], _Allowance] = {}
+        # By kind: lines that were left out and not yet counted.
+        self._left_out: dict[tuple[str, int], LogLine] = {}
 
-    def log(self, effect: Log) -> None:
-        """Log one line, if its level is on and it does not repeat too fast."""
+    def log(self, effect: Log, problem: BaseException | None = None) -> None:
+        """Log one line, if its level is on and it does not repeat too fast.
+
+        problem  its traceback follows the line
+        """
         line, level = effect.line, effect.level
-        logger = self._loggers.get(line.logger)
-        if logger is None:
-            logger = self._loggers[line.logger] = logging.getLogger(line.logger)
+        logger = logging.getLogger(line.logger)
         if not logger.isEnabledFor(level):
             return
-        more = 0
-        if level > DEBUG:
-            allowance = self._allowances.get(line.message)
+        kind = line.message, level
+        with self._lock:
+            allowance = self._allowances.get(kind)
             if allowance is None:
-                allowance = self._allowances[line.message] = _Allowance(self._now_s())
+                allowance = self._allowances[kind] = _Allowance(level, self._now_s())
             if not allowance.take(self._now_s()):
                 allowance.left_out += 1
-                self._left_out[line.message] = line
+                self._left_out[kind] = line
                 return
             more, allowance.left_out = allowance.left_out, 0
-            self._left_out.pop(line.message, None)
+            self._left_out.pop(kind, None)
         fields = dict(effect.known_fields())
         if more:
             fields["left_out"] = more
-        logger.log(level, line.message, extra={"fields": fields})
+        logger.log(level, line.message, extra={"fields": fields}, exc_info=problem)
 
     def sweep(self) -> None:
         """Say how many lines were left out, of each kind that has an allowance again."""
-        for message, line in list(self._left_out.items()):
-            allowance = self._allowances[message]
-            if allowance.take(self._now_s()):
-                count, allowance.left_out = allowance.left_out, 0
-                del self._left_out[message]
-                fields = {"logger": line.logger, "message": message, "count": count}
-                logging.getLogger(LINES_LEFT_OUT.logger).log(
-                    LINES_LEFT_OUT.level, LINES_LEFT_OUT.message, extra={"fields": fields}
-                )
+        counted = []
+        with self._lock:
+            for kind, line in list(self._left_out.items()):
+                allowance = self._allowances[kind]
+                if allowance.take(self._now_s()):
+                    counted.append((line, allowance.left_out))
+                    allowance.left_out = 0
+                    del self._left_out[kind]
+        for line, count in counted:
+            fields = {"logger": line.logger, "message": line.message, "count": count}
+            logging.getLogger(LINES_LEFT_OUT.logger).log(
+                LINES_LEFT_OUT.level, LINES_LEFT_OUT.message, extra={"fields": fields}
+            )
+
+
+# The lines of this process: one node, or the nodes of a test.
+process_lines = LineLogger()
+log_line = process_lines.log

@@ -7,7 +7,6 @@ timeout, so that a continuation is called once. A pool that has abandoned too ma
 some of them return.
 """
 
-import logging
 import math
 import queue
 import threading
@@ -19,9 +18,10 @@ from typing import Any
 
 from firnline.base.effects import Effects, Submit
 from firnline.base.errors import Code, KafkaError, WorkTimedOut, as_exception
+from firnline.base.log_lines.line import Log
+from firnline.base.log_lines.process import NO_THREAD, POOL_ACCEPTS, POOL_REFUSES, WORK_TIMED_OUT
+from firnline.runtime.logs.lines import log_line
 from firnline.runtime.threads.doorbell import Doorbell
-
-log = logging.getLogger("firnline")
 
 # How many threads a pool may abandon, for each thread that it has.
 ABANDONED_PER_THREAD = 2
@@ -207,13 +207,18 @@ class Pool:
                 "work did not end in time", work=job.submit.name, limit_ms=job.submit.run_timeout_ms
             )
             # A store that hangs is probed again and again; its circuits log that, once.
-            level = logging.DEBUG if self._name == "probe" else logging.WARNING
-            log.log(level, "pool %s: %s; its thread is left", self._name, problem)
+            log_line(
+                Log(
+                    line=WORK_TIMED_OUT,
+                    fields={"pool": self._name, **problem.facts},
+                    is_detail=self._name == "probe",
+                )
+            )
             self._give(job, problem)
         if not overdue:
             return
         if self._is_stuck:
-            log.warning("pool %s: %d threads hang: it refuses work", self._name, self.abandoned)
+            log_line(POOL_REFUSES(pool=self._name, hanging=self.abandoned))
             self._refuse_waiting()
         while not self._is_stuck and self._unfinished > len(self._workers) < self._threads_max:
             if not self._start():
@@ -254,7 +259,7 @@ class Pool:
         try:
             worker.thread.start()
         except RuntimeError as problem:
-            log.warning("pool %s: %s", self._name, problem)
+            log_line(NO_THREAD(pool=self._name, error=problem))
             return False
         self._workers.append(worker)
         return True
@@ -296,7 +301,7 @@ class Pool:
     def _returned(self, worker: _Worker, submit: Submit[Any], now_ms: int) -> Effects:
         """The work of an abandoned thread has ended after all."""
         if self._is_stuck:
-            log.warning("pool %s: a thread has returned: it takes work again", self._name)
+            log_line(POOL_ACCEPTS(pool=self._name))
         self._abandoned.remove(worker)
         return [] if submit.ended is None else submit.ended(now_ms)
 

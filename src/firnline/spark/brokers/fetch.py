@@ -33,6 +33,7 @@ from firnline.spark.gaps.causes import (
     is_reported,
 )
 from firnline.spark.gaps.holes import Account, Refusal, hole_at_leader
+from firnline.spark.log_lines import warn_of
 from firnline.spark.options.brokers import BrokerSettings
 from firnline.spark.planning.plan import TailTask
 from firnline.spark.schema import BROKER, CorruptSegment, DataLoss, OpenTxn, ReadSettings, Wanted
@@ -224,7 +225,7 @@ def _leave_out(task: TailTask, how: ReadSettings, gone: Gone) -> None:
     if is_refused(how.on_gap, fail_on_data_loss=how.fail_on_data_loss, cause=gone.cause):
         raise loss
     if is_reported(how.on_gap, gone.cause):
-        _log.warning("%s", loss)
+        warn_of(_log, loss)
 
 
 class _OutOfRange(Exception):

@@ -19,6 +19,7 @@ from firnline.spark.brokers.cluster import Brokers
 from firnline.spark.brokers.fetch import read_tail
 from firnline.spark.gaps.causes import EXPIRED_OR_DELETED, LeftOut, Missing
 from firnline.spark.gaps.history import History, Limits, limits_of
+from firnline.spark.log_lines import warn
 from firnline.spark.options.brokers import BrokerSettings
 from firnline.spark.options.parse import EARLIEST, LATEST
 from firnline.spark.planning.plan import TailTask
@@ -95,7 +96,7 @@ def explain_expired(
             _read(task.history, histories, how, brokers)
         except FirnlineError as why:
             problem = f"the tier's metadata cannot be read: {why}"
-            _log.warning("%s", problem)
+            warn(_log, "the metadata of the tier cannot be read", error=why)
     for each, limits in task.rows:
         found: list[Missing] = []
         for missing in each.missing:

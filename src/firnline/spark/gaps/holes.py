@@ -23,6 +23,7 @@ from firnline.spark.gaps.causes import (
     is_refused,
     is_reported,
 )
+from firnline.spark.log_lines import warn
 from firnline.spark.planning.plan import Segment, TailTask
 from firnline.spark.schema import DataLoss, ReadSettings, Wanted
 
@@ -197,9 +198,9 @@ class Refusal:
     def report(self) -> None:
         """Log what was left out."""
         for first, count in self._left_out.values():
-            _log.warning(
-                "offsets are left out: topic=%s partition=%d cause=%s from_offset=%d offsets=%d; %s",
-                *self._where.values(), first.cause, first.start_offset, count, first.detail,
+            warn(
+                _log, "offsets are left out", **self._where, cause=first.cause,
+                from_offset=first.start_offset, offsets=count, detail=first.detail,
             )  # fmt: skip
 
 

@@ -14,6 +14,7 @@ from firnline.spark.gaps.causes import (
     Missing,
     is_refused,
 )
+from firnline.spark.log_lines import warn_of
 from firnline.spark.options.parse import (
     EARLIEST,
     LATEST,
@@ -149,7 +150,7 @@ def lose(options: Options, cause: str, why: str, ends: Ends, **facts: int) -> No
     if is_refused(options.on_gap, fail_on_data_loss=options.fail_on_data_loss, cause=cause):
         raise problem
     if options.on_gap is None:
-        _log.warning("%s", problem)
+        warn_of(_log, problem)
 
 
 def _clamped(offset: int, ends: Ends) -> int:

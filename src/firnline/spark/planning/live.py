@@ -14,6 +14,7 @@ from firnline.base.ids import Uuid, uuid_text
 from firnline.formats.leader_epoch_checkpoint import Epochs
 from firnline.spark.brokers.cluster import Brokers, Found, Key, LiveTopic
 from firnline.spark.gaps.causes import TOPIC_DELETED, LeftOut, Missing, is_refused
+from firnline.spark.log_lines import warn, warn_of
 from firnline.spark.options.parse import EARLIEST, LATEST, ByTimestamp, OffsetSpecs, Options
 from firnline.spark.planning.bounds import Ends, before_fork, place_of, resolve, within_ends
 from firnline.spark.planning.cut import Bounds, Cut, end_of_epoch
@@ -101,7 +102,7 @@ def _is_of(
     if refused and not options.reports_gaps:
         raise problem
     if not options.explains_gaps:
-        _log.warning("%s", problem)
+        warn_of(_log, problem)
     detail = (
         f"the topic id {uuid_text(known.topic_id)} of the cut is gone; another topic has its name"
     )
@@ -121,7 +122,7 @@ def _partitions(options: Options, topic: LiveTopic) -> list[int]:
     wanted = options.assigned[topic.name]
     absent = sorted(set(wanted) - set(there))
     if absent:
-        _log.warning("no such partitions: topic=%s partitions=%s", topic.name, absent)
+        warn(_log, "no such partitions", topic=topic.name, partitions=absent)
     return [partition for partition in there if partition in wanted]
 
 

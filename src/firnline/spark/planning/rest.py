@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from firnline.base.errors import FirnlineError, some_of
 from firnline.base.ids import Uuid, uuid_text
+from firnline.spark.log_lines import warn
 from firnline.stores.port import DEV_DATA_SUFFIX
 from firnline.stores.registry import path_of
 
@@ -41,15 +42,13 @@ def warn_of_rest(rests: Iterable[Rest]) -> None:
         kind = empty if one.end_offset is None else behind
         kind.setdefault(one.topic, []).append(one)
     for topic, found in empty.items():
-        remedy = _REMEDY % topic
-        _log.warning(
-            "no segment of %s is in the tier yet, so no record is read: %s", _names(found), remedy
-        )
+        message = "no segment is in the tier yet, so no record is read"
+        warn(_log, message, partitions=_names(found), advice=_REMEDY % topic)
     for topic, found in behind.items():
         count = sum(one.known_offset - (one.end_offset or 0) for one in found)
-        _log.warning(
-            "the tier lacks the newest records of %s, at least %d, and they are not read: %s",
-            _names(found), count, _REMEDY % topic,
+        warn(
+            _log, "the tier lacks the newest records, and they are not read",
+            partitions=_names(found), at_least=count, advice=_REMEDY % topic,
         )  # fmt: skip
 
 

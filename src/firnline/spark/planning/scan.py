@@ -25,6 +25,7 @@ from firnline.spark.gaps.causes import LOST, NOT_IN_TIER, LeftOut, Missing
 from firnline.spark.gaps.expired import ExpiredTask, plan_expired
 from firnline.spark.gaps.explain import report
 from firnline.spark.integrity import load_optional
+from firnline.spark.log_lines import warn
 from firnline.spark.options.brokers import AUTO
 from firnline.spark.options.parse import EARLIEST, LATEST, Options
 from firnline.spark.planning.bounds import (
@@ -120,7 +121,7 @@ def plan_read(
     If several partitions have an error, it is that of the first. Errors of the store pass through.
     """
     for note in options.notes:
-        _log.warning("%s", note)
+        warn(_log, "an option has no effect", reason=note)
     with Calls(store) as calls, _no_collection():
         scan = _Scan(store, options, filters, calls, needs_states="transaction" in columns)
         if options.brokers is None:
@@ -225,9 +226,9 @@ class _Scan:
                 if (key := (place.topic.topic, place.partition)) in limits
             ]
             for place in places:
-                _log.warning(
-                    "the tier has another history than the leader: topic=%s partition=%d offset=%d",
-                    place.topic.topic, place.partition, place.tier_end,
+                warn(
+                    _log, "the tier has another history than the leader", topic=place.topic.topic,
+                    partition=place.partition, offset=place.tier_end,
                 )  # fmt: skip
         return list(found.values())
 
@@ -359,9 +360,8 @@ class _Scan:
         if data is not None:
             index = parse_offset_index(data, segment)
         if index is None:
-            _log.warning(
-                "no usable offset index for %s: the complete segment is read", segment.stem
-            )
+            message = "no usable offset index: the complete segment is read"
+            warn(_log, message, segment=segment.stem)
         return index
 
     def confirms(self, segment: Segment, index: OffsetIndex, entries: Sequence[int]) -> bool:
@@ -379,7 +379,7 @@ class _Scan:
                 return False
             header = parse_header(head)
             if header.magic != 2 or header.last_offset != int(index.last_offsets[number]):
-                _log.warning("an offset index differs from its segment %s", segment.stem)
+                warn(_log, "an offset index differs from its segment", segment=segment.stem)
                 return False
         return True
 

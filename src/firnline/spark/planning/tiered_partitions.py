@@ -11,6 +11,7 @@ from operator import attrgetter
 
 from firnline.base.errors import ConfigError, some_of
 from firnline.base.ids import uuid_text
+from firnline.spark.log_lines import warn
 from firnline.spark.options.parse import Options
 from firnline.spark.planning.calls import Calls
 from firnline.spark.planning.catalogs import Place
@@ -49,11 +50,8 @@ def choose_partitions(
     places = [place for place in chosen if filters.takes_partition(place.partition)]
     for place in places:
         if place.head is None:
-            _log.warning(
-                "nothing of this partition is in the tier: topic=%s partition=%d",
-                place.topic.topic,
-                place.partition,
-            )
+            message = "nothing of this partition is in the tier"
+            warn(_log, message, topic=place.topic.topic, partition=place.partition)
     return [p for p in places if p.head is not None or cut or (p.topic.topic, p.partition) in named]
 
 
@@ -89,10 +87,10 @@ def _newest(topics: Sequence[CatalogTopic]) -> CatalogTopic:
     """
     if len(topics) > 1:
         others = some_of([uuid_text(each.topic_id) for each in topics[1:]])
-        _log.warning(
-            "the tier has %d topics of the name %s; the newest is read (topic id %s), and not the former"
-            " ones: %s; the table `topics` tells of all",
-            len(topics), topics[0].topic, uuid_text(topics[0].topic_id), others,
+        warn(
+            _log, "the tier has several topics of one name; the newest is read, not the former ones",
+            count=len(topics), topic=topics[0].topic, topic_id=uuid_text(topics[0].topic_id),
+            former=others, advice="the table `topics` tells of all",
         )  # fmt: skip
     return topics[0]
 

@@ -15,6 +15,7 @@ from firnline.formats import time_index
 from firnline.spark.decode import decode_frames
 from firnline.spark.frames import Frames, check_crcs
 from firnline.spark.integrity import Continuity, load_optional
+from firnline.spark.log_lines import warn
 from firnline.spark.planning.plan import (
     Confirm,
     Load,
@@ -97,7 +98,7 @@ def _first_in_range(
     try:
         return _search(store, one, timestamp_ms, start)
     except _WrongIndexEntry:
-        _log.warning("a time index differs from its segment %s", one.segment.stem)
+        warn(_log, "a time index differs from its segment", segment=one.segment.stem)
         return _search(store, one, timestamp_ms, _Start())
 
 

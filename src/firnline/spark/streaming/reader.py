@@ -24,6 +24,7 @@ from pyspark.sql.streaming.datasource import (
 from firnline.base.errors import ConfigError
 from firnline.base.ids import Uuid
 from firnline.spark.access.tier import open_tier
+from firnline.spark.log_lines import warn, warn_of
 from firnline.spark.options.brokers import BROKER
 from firnline.spark.options.parse import EARLIEST, LATEST, Options
 from firnline.spark.options.triggers import Triggers
@@ -64,7 +65,7 @@ class FirnlineStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: Options, triggers: Triggers, reader: TaskReader) -> None:
         self._options, self._triggers, self._reader = options, triggers, reader
         for note in options.notes:
-            _log.warning("%s", note)
+            warn(_log, "an option has no effect", reason=note)
         self._store: ObjectStore | None = None
         self._ends: Ends | None = None
         self._target: list[PartitionEnds] | None = None
@@ -143,7 +144,7 @@ class FirnlineStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for problem in begin.losses:
             if self._options.fail_on_data_loss:
                 raise problem
-            _log.warning("%s", problem)
+            warn_of(_log, problem)
         return begin
 
     def _starts(self) -> dict[Key, int]:
@@ -223,7 +224,7 @@ class FirnlineStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ids = {one.topic: one.topic_id for one in self._now()}
         kept = {t: each for t, each in cut.topics.items() if ids.get(t) == each.topic_id}
         for topic in sorted(set(cut.topics) - set(kept)):
-            _log.warning("%s", DataLoss("a topic of the stream is gone", topic=topic))
+            warn(_log, "a topic of the stream is gone", topic=topic)
         if not kept:
             return Plan([], Cut({}, cut.read_committed))
         options = options._replace(topics=tuple(kept), as_of=cut._replace(topics=kept))

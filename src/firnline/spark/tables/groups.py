@@ -23,6 +23,7 @@ from firnline.coordinator.records import (
 from firnline.records.control import ControlType
 from firnline.records.control import decode_key as decode_control
 from firnline.records.record import Record, records
+from firnline.spark.log_lines import warn
 from firnline.spark.tables.files import Span, read_span, refuse
 from firnline.spark.tables.logs import CheckedLog, check_log, find_logs
 from firnline.spark.tables.rows import Row, micros
@@ -120,7 +121,7 @@ class _Replay:
                 # It is the same on each replica: a coordinator leaves it out, too.
                 self._left_out[f"undecodable: {problem}"] += 1
         for why, count in self._left_out.items():
-            _log.warning("records of groups were left out: count=%d why=%s", count, why)
+            warn(_log, "records of groups were left out", count=count, why=why)
 
     def _key(self, row: Record) -> GroupRecordKey | None:
         data = row.key or b""

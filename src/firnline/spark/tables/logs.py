@@ -28,6 +28,7 @@ from firnline.records.batch import (
     crc_is_right,
     parse_header,
 )
+from firnline.spark.log_lines import warn
 from firnline.spark.tables.files import Placed, Span, SpanMaker, reading, refuse, walk
 
 _log = logging.getLogger(__name__)
@@ -178,9 +179,9 @@ class _Check:
             is_below = self._end < self._log.recovery_point
             if self._log.was_clean or is_below or _has_batch_after(fd, at, size, self._end):
                 refuse(path, at, problem, offset=self._end)
-            _log.warning(
-                "the log was not closed, and ends where a recovery would cut it: path=%s position=%d"
-                " offset=%d bytes_left_out=%d problem=%s", path, at, self._end, size - at, problem,
+            warn(
+                _log, "the log was not closed, and ends where a recovery would cut it", path=path,
+                position=at, offset=self._end, bytes_left_out=size - at, problem=problem,
             )  # fmt: skip
             return False
 

@@ -17,6 +17,7 @@ from firnline.metadata.image import ResourceType
 from firnline.protocol.schema import Message
 from firnline.records import control
 from firnline.records.record import Record, records
+from firnline.spark.log_lines import warn
 from firnline.spark.tables.files import Placed, Span, read_span, refuse
 from firnline.spark.tables.logs import CheckedLog, check_log, find_logs
 from firnline.spark.tables.record_facts import shown, versioned
@@ -44,10 +45,8 @@ def choose_log(log_dirs: tuple[str, ...]) -> CheckedLog:
     logs = [check_log(log) for log in find_logs(log_dirs, METADATA_TOPIC)]
     chosen = max(logs, key=lambda log: (log.last_epoch, log.end_offset))
     if len(logs) > 1:
-        _log.warning(
-            "read is the metadata log that reaches furthest: path=%s end_offset=%d of=%d",
-            chosen.log.path, chosen.end_offset, len(logs),
-        )  # fmt: skip
+        message, path = "read is the metadata log that reaches furthest", chosen.log.path
+        warn(_log, message, path=path, end_offset=chosen.end_offset, of=len(logs))
     return chosen
 
 

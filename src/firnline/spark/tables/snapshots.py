@@ -13,6 +13,7 @@ from firnline.metadata.snapshot_file import SUFFIX, parse_snapshot_name
 from firnline.records.batch import crc_is_right
 from firnline.records.control import ControlType, decode_key
 from firnline.records.record import records
+from firnline.spark.log_lines import warn
 from firnline.spark.tables.files import Placed, Span, SpanMaker, reading, refuse, walk
 
 _log = logging.getLogger(__name__)
@@ -34,7 +35,7 @@ def find_snapshots(path: str) -> dict[OffsetAndEpoch, str]:
     found: dict[OffsetAndEpoch, str] = {}
     for name in sorted(os.listdir(path)):
         if name.endswith(SUFFIX + ".damaged"):
-            _log.warning("the node has set a damaged snapshot aside: path=%s/%s", path, name)
+            warn(_log, "the node has set a damaged snapshot aside", path=f"{path}/{name}")
         place = parse_snapshot_name(name)
         if place is not None and place.offset > 0:
             found.setdefault(place, os.path.join(path, name))

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from firnline.base.errors import ConfigError
 from firnline.base.ids import uuid_text
+from firnline.spark.log_lines import warn
 from firnline.spark.planning.calls import Calls
 from firnline.spark.tables.columns import TIER
 from firnline.spark.tables.rows import Row, micros
@@ -129,11 +130,12 @@ def _unless_removed(
     except ObjectMissing:
         if heads_of_partition(store, topic.topic_id, partition):
             raise
-    _log.warning(
-        "a partition was removed from the tier while it was read: topic=%s id=%s partition=%d",
-        topic.topic,
-        uuid_text(topic.topic_id),
-        partition,
+    warn(
+        _log,
+        "a partition was removed from the tier while it was read",
+        topic=topic.topic,
+        id=uuid_text(topic.topic_id),
+        partition=partition,
     )
     return None
 

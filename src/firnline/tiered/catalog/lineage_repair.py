@@ -15,7 +15,8 @@ In any other case the catalog may be of another lineage, and an operator has to 
 from collections.abc import Callable
 from functools import partial
 
-from firnline.base.effects import Effects, Note
+from firnline.base.effects import Effects
+from firnline.base.log_lines.tier import TAKEN_FROM_CATALOG
 from firnline.tiered.catalog.format import CatalogHead
 from firnline.tiered.coroutines import Run, Steps
 from firnline.tiered.hosted import Hosted, LineageLost, Services
@@ -65,24 +66,19 @@ class LineageRepair:
 
     def _take(self, head: CatalogHead) -> Effects:
         hosted, log = self._hosted, self._hosted.log
-        lines = []
+        taken: Effects = []
+        where = log.topic_partition._asdict()
         begin = hosted.lineage_start
         start = min(head.log_start_offset, begin)
         if start > log.log_start_offset:
-            lines.append(f"the log start {start}, which was {log.log_start_offset} here")
+            was = log.log_start_offset
+            taken.append(TAKEN_FROM_CATALOG(**where, log_start_offset=start, was_offset=was))
             log.advance_log_start(start)
         if start < begin and self._is_of_our_lineage(head, begin):
             log.epochs.complete(tuple(entry for entry in head.epochs if entry[1] < begin))
             log.epochs.truncate_from_start(log.log_start_offset)
-            lines.append(f"the leader epochs below {begin}")
-        where = str(log.topic_partition)
-        return [
-            Note(
-                logger="firnline.tiered",
-                line=f"{where}: taken from the catalog in the tier: {line}",
-            )
-            for line in lines
-        ]
+            taken.append(TAKEN_FROM_CATALOG(**where, epochs_below_offset=begin))
+        return taken
 
     def _is_of_our_lineage(self, head: CatalogHead, begin: int) -> bool:
         """Whether the epochs of the catalog are those of this log below `begin`, where ours begin."""

@@ -18,7 +18,6 @@ from firnline.base.effects import (
     Effects,
     EnsureTopic,
     SetTimer,
-    Warn,
 )
 from firnline.base.errors import CannotGoOn, Code, KafkaError, ProtocolError, StorageError
 from firnline.base.ids import (
@@ -26,6 +25,11 @@ from firnline.base.ids import (
     TopicIdPartition,
     TopicPartition,
     Uuid,
+)
+from firnline.base.log_lines.tier import (
+    TIER_METADATA_NOT_CREATED,
+    TIER_METADATA_READ_AGAIN,
+    TIER_METADATA_UNREADABLE,
 )
 from firnline.base.units import KIB, MIB
 from firnline.protocol.schema import Message
@@ -97,7 +101,9 @@ class _Consumed:
     )
 
     def __init__(self, partition: int) -> None:
-        self.unreadable = UnreadableRecords(f"{REMOTE_LOG_METADATA_TOPIC}-{partition}", _MEANING)
+        self.unreadable = UnreadableRecords(
+            TopicPartition(REMOTE_LOG_METADATA_TOPIC, partition), _MEANING
+        )
         self.damage: str | None = None
         self.next_offset = 0
         self.epoch = NO_EPOCH  # of the record before the next one
@@ -143,9 +149,9 @@ class TopicMetadataLog:
             effects: Effects = []
             if now_ms - self._started_ms >= self._settings.metadata_init_retry_max_ms:
                 problem = f"{REMOTE_LOG_METADATA_TOPIC} could not be created: {error}"
-                effects += (
-                    [Warn(logger="firnline.tiered", line=problem)] if self.problem is None else []
-                )
+                if self.problem is None:
+                    topic = REMOTE_LOG_METADATA_TOPIC
+                    effects.append(TIER_METADATA_NOT_CREATED(topic=topic, error=error))
                 self.problem = problem
             at_ms, key = now_ms + self._settings.metadata_init_retry_ms, ("tier-metadata", "init")
             return [*effects, SetTimer(key=key, at_ms=at_ms, then=self._ensure)]
@@ -307,12 +313,14 @@ class TopicMetadataLog:
         self._consumed[partition] = _Consumed(partition)
         for key in [key for key in self._dropped if key[0] == partition]:
             del self._dropped[key]
-        line = (
-            f"{REMOTE_LOG_METADATA_TOPIC}-{partition}: the records that this node has read up to offset"
-            f" {consumed.next_offset}, of leader epoch {consumed.epoch}, are its leader's up to {fork} at"
-            " most: records were lost. All of it is read again"
+        line = TIER_METADATA_READ_AGAIN(
+            topic=REMOTE_LOG_METADATA_TOPIC,
+            partition=partition,
+            read_to_offset=consumed.next_offset,
+            read_epoch=consumed.epoch,
+            leader_has_to_offset=fork,
         )
-        effects: Effects = [Warn(logger="firnline.tiered", line=line)]
+        effects: Effects = [line]
         for where in self._targets:
             if self.partition_of(where) == partition:
                 self._targets[where] = None
@@ -361,12 +369,9 @@ class TopicMetadataLog:
         effects = consumed.unreadable.take_warnings()
         if consumed.damage != why:
             consumed.damage = why
-            line = (
-                f"{REMOTE_LOG_METADATA_TOPIC}-{partition} cannot be read from offset"
-                f" {consumed.next_offset} on: {why}. The records after it are waited for: let another"
-                " replica lead it, and have this copy fetched anew"
-            )
-            effects.append(Warn(logger="firnline.tiered", line=line))
+            where = {"topic": REMOTE_LOG_METADATA_TOPIC, "partition": partition}
+            from_offset = consumed.next_offset
+            effects.append(TIER_METADATA_UNREADABLE(**where, from_offset=from_offset, error=why))
         return effects
 
     def _apply_batch(

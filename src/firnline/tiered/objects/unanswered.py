@@ -5,7 +5,8 @@ call that was given up, or has failed, counts until one of the same name has an 
 repeated it for FORGOTTEN_MS, or until the store turns out to have been down as a whole and to answer again.
 """
 
-from firnline.base.effects import Effects, Note, Warn
+from firnline.base.effects import Effects
+from firnline.base.log_lines.tier import STORE_HAS_ANSWERED, STORE_SILENT
 from firnline.base.units import MINUTE_MS, SECOND_MS
 
 # A call that was given up is repeated within this time, or nobody wants its result any more.
@@ -29,10 +30,12 @@ class Unanswered:
 
     def text(self, now_ms: int) -> str:
         """Say it to the operator."""
-        seconds = (now_ms - self.since_ms) // SECOND_MS
-        return (
-            f"the store of the tier does not answer: {self.name} has been running for {seconds} s"
-        )
+        running = f"{self.name} has been running for {self.seconds(now_ms)} s"
+        return f"the store of the tier does not answer: {running}"
+
+    def seconds(self, now_ms: int) -> int:
+        """Return for how many seconds the first one has had no answer."""
+        return (now_ms - self.since_ms) // SECOND_MS
 
 
 class UnansweredCalls:
@@ -52,7 +55,7 @@ class UnansweredCalls:
         is_first = not self._calls
         call = self._calls.setdefault(name, Unanswered(name, began_ms))
         call.running += 1
-        return [Warn(logger="firnline.tiered", line=call.text(now_ms))] if is_first else []
+        return [STORE_SILENT(call=name, running_s=call.seconds(now_ms))] if is_first else []
 
     def ended(self, name: str, now_ms: int, *, was_overdue: bool, is_answered: bool) -> Effects:
         """A call has an answer; or it has failed, or was given up."""
@@ -67,13 +70,7 @@ class UnansweredCalls:
         del self._calls[name]
         if self._calls:
             return []
-        seconds = (now_ms - call.since_ms) // SECOND_MS
-        return [
-            Note(
-                logger="firnline.tiered",
-                line=f"the store of the tier has answered: {name}, after {seconds} s",
-            )
-        ]
+        return [STORE_HAS_ANSWERED(call=name, after_s=call.seconds(now_ms))]
 
     def store_answers(self) -> None:
         """The store was down, and answers again: what was given up is repeated, and counts anew."""

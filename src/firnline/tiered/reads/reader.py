@@ -21,9 +21,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from firnline.base.effects import CancelTimer, Effects, SetTimer, Warn
+from firnline.base.effects import CancelTimer, Effects, SetTimer
 from firnline.base.errors import Code, FirnlineError, KafkaError, WorkTimedOut
 from firnline.base.ids import TopicIdPartition, Uuid, uuid_text
+from firnline.base.log_lines.tier import REMOTE_SEGMENT_DAMAGED
 from firnline.base.slices import Records
 from firnline.formats.transaction_index import AbortedTxn
 from firnline.stores.port import ObjectMissing
@@ -189,13 +190,14 @@ class RemoteReader:
             self._warned.clear()
         self._warned[segment.segment_id] = None
         self.services.counters.add(segment.topic, "damaged_segments")
-        where = f"{segment.topic}-{segment.partition}"
-        name = uuid_text(segment.segment_id)
         return [
-            Warn(
-                logger="firnline.tiered",
-                line=f"{where}: remote segment {name} of offsets {segment.base_offset} to"
-                f" {segment.end_offset} is damaged: {error}",
+            REMOTE_SEGMENT_DAMAGED(
+                topic=segment.topic,
+                partition=segment.partition,
+                segment_id=uuid_text(segment.segment_id),
+                base_offset=segment.base_offset,
+                end_offset=segment.end_offset,
+                error=error,
             )
         ]
 
