@@ -13,7 +13,14 @@ from typing import Any
 import pytest
 
 from firnline.base.errors import Code, KafkaError
-from firnline.cli.terminal.exits import DEBUG, EXIT_CODES, FAILED, INTERRUPTED, show_failure
+from firnline.cli.terminal.exits import (
+    DEBUG,
+    EXIT_CODES,
+    FAILED,
+    INTERRUPTED,
+    NOBODY_READS,
+    show_failure,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -142,6 +149,31 @@ def test_what_is_not_written_at_the_end_is_an_error() -> None:
     assert (done.returncode, done.stderr) == (FAILED, said)
 
 
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_nothing_gets_the_number_of_a_closed_standard_stream(closed: str) -> None:
+    """A server had its connections and segments there, for everyone who complains on stderr to write into."""
+    body = (
+        "import os, sys; a = os.open('/etc/hostname', 0);"
+        " sys.exit(40 + (a > 2) + all(os.get_inheritable(n) for n in range(3)))"
+    )
+    done = subprocess.run(
+        ["bash", "-c", f'"$0" -c "$1" {closed}', sys.executable, COMMAND.format(body=body)],
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 42
+
+
+def test_an_output_larger_than_a_buffer_ends_likewise_when_nobody_reads() -> None:
+    """Click ends such a command itself, with 1, which says that the command could not do it."""
+    code = COMMAND.format(body="[click.echo('x' * 1000) for _ in range(1000)]")
+    done = subprocess.run(
+        ["bash", "-c", 'set -o pipefail; "$0" -c "$1" | head -1 >/dev/null', sys.executable, code],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (NOBODY_READS, "")
+
+
 @pytest.mark.parametrize("code", Code)
 def test_an_error_of_kafka_of_any_kind_is_one_line(code: Code, capsys: Any) -> None:
     assert show_failure(KafkaError(code, "topic t")) == FAILED
@@ -165,7 +197,8 @@ def shell(line: str) -> subprocess.CompletedProcess[str]:
         ("$F nothing 2>&-", 2, ""),
         ("$F topic list -b x 2>&- | grep .", 1, ""),
         ("$F topic list -b 127.0.0.1:1 2>/dev/full", 1, ""),
-        ("set -o pipefail; $F dev --help | true", 1, ""),
+        ("set -o pipefail; $F dev --help | true", 141, ""),
+        ("set -o pipefail; $F completion bash | true", 141, ""),
     ],
 )  # fmt: skip
 def test_whoever_reads_may_have_gone(line: str, code: int, said: str) -> None:
@@ -176,4 +209,4 @@ def test_whoever_reads_may_have_gone(line: str, code: int, said: str) -> None:
 def test_exit_codes_are_those_of_the_page() -> None:
     page = (ROOT / "docs" / "reference" / "cli.md").read_text()
     assert all(f"| {code} | {meaning} |" in page for code, meaning in EXIT_CODES.items())
-    assert list(EXIT_CODES) == [0, 1, 2, 3, 130]
+    assert list(EXIT_CODES) == [0, 1, 2, 3, 130, 141]

@@ -26,6 +26,7 @@ from firnline.cli.client.stopping import DeadlineMissed, Stopped, StopSignals, i
 from firnline.cli.client.topics import Cluster, leaderless
 from firnline.cli.records.positions import OFFSETS, Span, partitions_of, span_of
 from firnline.cli.show import broker_server_option, deadline, pairs
+from firnline.cli.terminal import exits
 from firnline.cli.terminal.completion import complete_groups, complete_topics
 from firnline.client.deadline import Deadline
 
@@ -35,7 +36,6 @@ _BATCH = 5_000
 _ASK_S = 1.0
 _HINT_S = 1.0
 _CLOSE_S = 10.0
-_CLOSED_OUTPUT = 141  # as of a program that SIGPIPE ended
 # A reader without a group joins none and commits nothing; librdkafka's binding wants a name all the same.
 _NO_GROUP = "firnline-consume"
 
@@ -214,7 +214,7 @@ class Consumption:
         except Stopped:
             pass
         except ClosedOutput:
-            code = _CLOSED_OUTPUT
+            code = exits.NOBODY_READS
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         except FirnlineError as problem:
             after = f"; until then {records_text(self._count)}" if self._count else ""
