@@ -59,7 +59,8 @@ from firnline.tiered.objects.layout import LOG, segment_folder
 _TIMEOUT_S = 600.0
 _NEWEST = 10_000
 # A broker that hangs is asked several things.
-_SURVEY_S, _ANSWER_S = 5.0, 5.0
+# A node that makes a thousand partitions may be busy for seconds.
+_SURVEY_S, _ANSWER_S = 12.0, 5.0
 # Longer than the five seconds after which most consumers commit again.
 _WATCH_S = 6.0
 # A leader writes the catalog after the metadata; it may take this long.

@@ -125,6 +125,7 @@ def test_ctrl_c_while_python_ends_is_silent() -> None:
             "{}['key']",
             "this is a bug: KeyError: 'key'. Please report it with what FIRNLINE_DEBUG=1",
         ),
+        ("'t\\udcff'.encode()", r"'t\udcff' is not text in UTF-8"),
         ("raise RecursionError('deep')", "this is a bug: RecursionError: deep"),
         ("sys.stdout.close(); print(1)", "this is a bug: ValueError"),
     ],

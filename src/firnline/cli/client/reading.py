@@ -140,9 +140,15 @@ class Partitions:
         """Return the first offset of each partition that is at least so late; -1 if there is none."""
         kind = self._cluster.library.TopicPartition
         asked = [kind(topic, number, timestamp_ms) for topic, number in keys]
-        found = self._cluster.ask(
-            lambda left_s: self._cluster.client.offsets_for_times(asked, timeout=left_s)
-        )
+
+        def ask(left_s: float) -> Any:
+            found = self._cluster.client.offsets_for_times(asked, timeout=left_s)
+            for each in found:
+                if each.error is not None and self._cluster.passes(each.error):
+                    raise self._cluster.library.KafkaException(each.error)
+            return found
+
+        found = self._cluster.ask(ask)
         for each in found:
             if each.error is not None:
                 raise FirnlineError(

@@ -15,6 +15,19 @@ from firnline.controller.topic_names import name_problem
 # For so long a broker that makes topics by itself may still say that there is none.
 _CREATION_S = 2.0
 _PAUSE_S = 0.1
+# Names in librdkafka; for some of them it does not say that they can be retried.
+_PASSING = (
+    "NOT_LEADER_FOR_PARTITION",
+    "LEADER_NOT_AVAILABLE",
+    "REPLICA_NOT_AVAILABLE",
+    "OFFSET_NOT_AVAILABLE",
+    "FENCED_LEADER_EPOCH",
+    "UNKNOWN_LEADER_EPOCH",
+)
+
+
+class _Passing(FirnlineError):
+    """What the cluster says now, and soon not any more."""
 
 
 class Cluster:
@@ -43,9 +56,26 @@ class Cluster:
         self.stop = stop
         self.broker_id = -1  # of any broker, once topics were asked for
         self._bootstrap = bootstrap
+        self._has_answered = False
 
     def ask(self, call: Callable[[float], Any]) -> Any:
-        """Make a call that takes a timeout in seconds. Raises FirnlineError if it fails or takes too long."""
+        """Make a call that takes a timeout in seconds. Raises FirnlineError if it fails or takes too long.
+
+        Repeats what passes by itself, such as a leader that has moved, or has not opened its log yet. `call`
+        must be safe to repeat.
+        """
+        while True:
+            try:
+                answer = self._once(call)
+            except _Passing as problem:
+                if self.deadline.left_s() < _PAUSE_S:
+                    raise FirnlineError(f"{problem}: waited {self.timeout_s:g} s") from None
+                self.pause()
+            else:
+                self._has_answered = True
+                return answer
+
+    def _once(self, call: Callable[[float], Any]) -> Any:
         problem = None
         try:
             left_s = max(0.05, self.deadline.left_s())
@@ -58,8 +88,14 @@ class Cluster:
         if refusal := self.complaints.refusal:
             raise FirnlineError(f"the cluster at {self._bootstrap} refuses: {refusal}")
         if problem is not None and not self._has_timed_out(problem):
-            raise FirnlineError(f"the cluster at {self._bootstrap} says: {reason_of(problem)}")
+            kind = _Passing if self.passes(problem.args[0]) else FirnlineError
+            raise kind(f"the cluster at {self._bootstrap} says: {reason_of(problem)}")
         why = f" ({self.complaints.last})" if self.complaints.last else ""
+        if self._has_answered:  # so the one that is silent is another broker: a leader
+            raise NoAnswer(
+                f"the cluster at {self._bootstrap} answers, but not all brokers that are needed did within"
+                f" {self.timeout_s:g} s{why}; `firnline cluster status` shows which"
+            )
         raise NoAnswer(
             f"{self._bootstrap} accepts connections, but did not answer as a broker within"
             f" {self.timeout_s:g} s{why}"
@@ -68,6 +104,11 @@ class Cluster:
     def _has_timed_out(self, problem: Any) -> bool:
         kind = self.library.KafkaError
         return problem.args[0].code() in (kind._TIMED_OUT, kind._TRANSPORT, kind._ALL_BROKERS_DOWN)
+
+    def passes(self, problem: Any) -> bool:
+        """Whether an error of librdkafka's passes by itself."""
+        kind = self.library.KafkaError
+        return problem.code() in [getattr(kind, name) for name in _PASSING]
 
     def topics(self) -> dict[str, Any]:
         """Return the metadata of all topics, by name."""

@@ -103,6 +103,8 @@ def show_failure(problem: Exception) -> int:
         return FAILED
     if isinstance(problem, FirnlineError):
         said = str(problem)
+    elif isinstance(problem, UnicodeEncodeError) and problem.reason == "surrogates not allowed":
+        said = f"{problem.object!r} is not text in UTF-8"  # Python's form of such an argument
     elif isinstance(problem, OSError):
         where = "cannot write" if problem.errno in _OF_WRITES else None
         where = problem.filename if problem.filename is not None else where
