@@ -23,6 +23,7 @@ from firnline.config.broker import BrokerConfig, broker_keys
 from firnline.config.layers import OWN
 from firnline.config.load import read_overrides
 from firnline.config.parse import text_of
+from firnline.config.tiered import BUILT_IN_STORAGE
 from firnline.server.config_sources import load_settings
 
 NODE = {
@@ -40,7 +41,6 @@ DIFFERENT = {
     "offsets.topic.num.partitions": "4",
     "offsets.topic.replication.factor": "1",
 }
-STORAGE = "firnline.tiered.objects.storage.ObjectStorage"
 DIFFERENT_WITH_TIER = {
     # Local files are deleted as soon as the tier has them; records are deleted when Kafka would delete them.
     "firnline.local.retention.check.interval.ms": "1000",
@@ -183,7 +183,7 @@ def _common(tier: str | None) -> dict[str, str]:
     settings = dict(DIFFERENT)
     if tier is not None:
         settings |= DIFFERENT_WITH_TIER
-        settings["remote.log.storage.manager.class.name"] = STORAGE
+        settings["remote.log.storage.manager.class.name"] = BUILT_IN_STORAGE
         settings["rsm.config.uri"] = tier if "://" in tier else str(Path(tier).absolute())
     return settings
 
