@@ -25,6 +25,7 @@ from firnline.config.load import read_overrides
 from firnline.config.parse import text_of
 from firnline.config.tiered import BUILT_IN_STORAGE
 from firnline.server.config_sources import load_settings
+from firnline.server.stop_signals import stop_signals
 
 NODE = {
     "process.roles": "broker,controller",
@@ -133,7 +134,8 @@ def command(
     stated = read_overrides(overrides)
     log_to_stderr(log_level or "warning")
     # Until the server installs its own handlers, leave through `finally`.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    for number in set(stop_signals()) - {signal.SIGINT}:
+        signal.signal(number, lambda *_: sys.exit(0))
     data = choose(directory, tier)
     try:
         sys.exit(_run_in(data, port, nodes, tier, stated, log_level))

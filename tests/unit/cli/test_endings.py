@@ -28,8 +28,16 @@ ROOT = Path(__file__).parents[3]
 MOMENTS_MS = (0, 1, 5, 20, 50, 100, 200)
 
 
-def start(*arguments: str, code: str = "", **environment: str) -> subprocess.Popen[str]:
+def start(
+    *arguments: str, code: str = "", hup: Any = signal.SIG_DFL, **environment: str
+) -> subprocess.Popen[str]:
     """Start a command, or another program that uses ours."""
+
+    def set_signals() -> None:
+        # A shell starts what is to run in the background with Ctrl-C ignored, and so all that it starts.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        signal.signal(signal.SIGHUP, hup)
+
     program = ["-c", code] if code else ["-m", "firnline"]
     return subprocess.Popen(
         [sys.executable, *program, *arguments],
@@ -38,8 +46,7 @@ def start(*arguments: str, code: str = "", **environment: str) -> subprocess.Pop
         stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, **environment},
-        # A shell starts what is to run in the background with Ctrl-C ignored, and so all that it starts.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        preexec_fn=set_signals,
     )
 
 
@@ -88,6 +95,28 @@ def test_ctrl_c_while_a_broker_is_silent_is_silent_too() -> None:
         process = start("topic", "list", "-b", f"127.0.0.1:{silent.getsockname()[1]}")
         assert select.select([silent], [], [], 60)[0]
         assert interrupt(process) == (INTERRUPTED, "")
+
+
+@pytest.mark.parametrize("nodes", [1, 3])
+def test_dev_ends_as_by_ctrl_c_when_its_terminal_closes(nodes: int, tmp_path: Path) -> None:
+    """It died without closing its log, and left its temporary directory."""
+    process = start("dev", "--port", "0", "--nodes", str(nodes), TMPDIR=str(tmp_path))
+    assert process.stdout is not None
+    assert any("ready at" in line for line in process.stdout)
+    assert list(tmp_path.glob("firnline-dev-*"))
+    process.send_signal(signal.SIGHUP)
+    assert process.wait(timeout=60) == 0
+    assert not list(tmp_path.glob("firnline-dev-*"))
+
+
+def test_nohup_lets_dev_outlive_its_terminal(tmp_path: Path) -> None:
+    process = start("dev", "--port", "0", hup=signal.SIG_IGN, TMPDIR=str(tmp_path))
+    assert process.stdout is not None
+    assert any("ready at" in line for line in process.stdout)
+    process.send_signal(signal.SIGHUP)
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait(timeout=1)
+    assert interrupt(process) == (0, "")
 
 
 COMMAND = """
