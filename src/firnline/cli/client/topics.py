@@ -121,6 +121,12 @@ class Cluster:
         """Return the metadata of one topic. If an AdminClient asks, brokers may make it."""
         return self.ask(lambda left_s: self.client.list_topics(topic, timeout=left_s)).topics[topic]
 
+    def is_missing(self, topic: str) -> bool:
+        """Whether the cluster has no such topic."""
+        kind, problem = self.library.KafkaError, self.one(topic).error
+        codes = (kind.UNKNOWN_TOPIC_OR_PART, kind._UNKNOWN_TOPIC)
+        return problem is not None and problem.code() in codes
+
     def wait_for_leaders(
         self,
         topic: str,
