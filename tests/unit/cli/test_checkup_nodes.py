@@ -85,6 +85,8 @@ def test_controllers_are_found() -> None:
     ]
     silent = "controller 3 is silent (see `firnline quorum status`)"
     assert surveyed(broker(ALIVE), Probe(None), silent) == [("controller", "controllers", silent)]
+    of_a_topic = Survey(state_of(broker(ALIVE))._replace(problems=[silent]), {7: Probe(None)})
+    assert list(look_at_nodes(of_a_topic, ["t"])) == []
 
 
 def test_partitions_that_cannot_be_compared_are_one_row() -> None:

@@ -38,9 +38,11 @@ _REFUSED = "refused"
 def look_at_nodes(found: Survey, topics: Collection[str] = ()) -> Iterator[Trouble]:
     """Yield what is wrong with controllers and brokers, by their silence and by their own account.
 
-    topics  if only these are looked at, what brokers say of themselves is left out: it may be about others
+    topics  if only these are looked at, what is not about their partitions is left out: what brokers say of
+            themselves, and one controller among others that is silent, for instance because it starts
     """
-    yield from _controllers(found)
+    if found.state.quorum is None or not topics:
+        yield from _controllers(found)
     for broker in found.state.brokers:
         if broker.state == ALIVE and topics:
             continue
