@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -223,3 +224,11 @@ def test_five_seconds_after_two_of_three_died_nothing_is_called_alive_or_known(
     assert "no answer (last known alive)" in text
     described = nodes.run("topic", "describe", "t").stdout
     assert "unknown (last known " in described
+    began_s = time.monotonic()
+    done = nodes.run("doctor", "--format", "json")
+    assert (done.returncode, time.monotonic() - began_s < 40) == (3, True), done.stderr
+    rows = json.loads(done.stdout)["findings"]
+    kinds = Counter(row["kind"] for row in rows)
+    assert (kinds["no-controller"], kinds["broker-silent"]) == (1, 2)
+    assert kinds["leaders-elsewhere"] == 0, "an election needs a controller"
+    assert len(rows) < 10, "thousands of partitions of a dead broker are one row"

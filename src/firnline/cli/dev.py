@@ -25,8 +25,10 @@ from firnline.config.broker import BrokerConfig, broker_keys
 from firnline.config.layers import OWN
 from firnline.config.load import read_overrides
 from firnline.config.parse import text_of
+from firnline.config.tiered import BUILT_IN_STORAGE
 from firnline.runtime.logs.formats import TEXT
 from firnline.server.config_sources import load_settings
+from firnline.server.stop_signals import stop_signals
 
 LOG_FORMAT = "firnline.log.format"
 NODE = {
@@ -44,7 +46,6 @@ DIFFERENT = {
     "offsets.topic.num.partitions": "4",
     "offsets.topic.replication.factor": "1",
 }
-STORAGE = "firnline.tiered.objects.storage.ObjectStorage"
 DIFFERENT_WITH_TIER = {
     # Local files are deleted as soon as the tier has them; records are deleted when Kafka would delete them.
     "firnline.local.retention.check.interval.ms": "1000",
@@ -141,7 +142,8 @@ def command(
         stated[LOG_FORMAT] = log_format
     log_to_stderr(log_level or "warning", form=log_format or TEXT)
     # Until the server installs its own handlers, leave through `finally`.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    for number in set(stop_signals()) - {signal.SIGINT}:
+        signal.signal(number, lambda *_: sys.exit(0))
     data = choose(directory, tier)
     try:
         sys.exit(_run_in(data, port, nodes, tier, stated, log_level))
@@ -191,7 +193,7 @@ def _common(tier: str | None) -> dict[str, str]:
     settings = dict(DIFFERENT)
     if tier is not None:
         settings |= DIFFERENT_WITH_TIER
-        settings["remote.log.storage.manager.class.name"] = STORAGE
+        settings["remote.log.storage.manager.class.name"] = BUILT_IN_STORAGE
         settings["rsm.config.uri"] = tier if "://" in tier else str(Path(tier).absolute())
     return settings
 

@@ -25,6 +25,7 @@ from firnline.cli.dev_data import homes
 from firnline.cli.server import with_absolute_paths
 from firnline.config.load import read_environment, read_properties
 from firnline.server.config_sources import load_settings
+from firnline.server.stop_signals import stop_signals
 
 HOST = "127.0.0.1"
 NODES_MAX = 9
@@ -280,7 +281,7 @@ class _Keeper:
         self._wake, wakes = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(wakes, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in stop_signals():
             signal.signal(number, self._note_signal)
 
     def run(self, about: str) -> int:
@@ -438,8 +439,10 @@ def _signal_name(number: int) -> str:
 
 
 def _say(line: str) -> None:
-    print(f"firnline dev: {line}", flush=True)
+    with contextlib.suppress(OSError):  # the terminal has gone; the nodes are stopped all the same
+        print(f"firnline dev: {line}", flush=True)
 
 
 def _say_error(line: str) -> None:
-    print(f"firnline dev: {line}", file=sys.stderr, flush=True)
+    with contextlib.suppress(OSError):
+        print(f"firnline dev: {line}", file=sys.stderr, flush=True)

@@ -16,14 +16,16 @@ from typing import Any, NamedTuple
 
 import click
 
-from firnline.base.errors import ConfigError, FirnlineError, KafkaError, StorageError
+from firnline.base.errors import ConfigError, FirnlineError, KafkaError, StorageError, some_of
 from firnline.base.ids import TopicPartition, Uuid, uuid_text
 from firnline.cli.leftovers import leftovers
 from firnline.cli.operations.checkup import check_cluster
+from firnline.cli.operations.checkup_nodes import look_at_nodes
 from firnline.cli.show import (
     SOMETHING_IS_WRONG,
     as_json,
     connect,
+    deadline,
     format_option,
     paragraph,
     profile_option,
@@ -37,6 +39,7 @@ from firnline.cli.tier.spark_python import VARIABLES, wrong_pythons
 from firnline.cli.tier.store import named_store, tier_config
 from firnline.client.admin import EARLIEST_LOCAL, LATEST, WITHOUT_TIER, Admin
 from firnline.client.replica_diff import BatchSummary, Replica, batch_summaries, first_difference
+from firnline.client.status import NO_ANSWER, survey
 from firnline.formats import names
 from firnline.log.checkpoint import (
     CLEANER_OFFSETS,
@@ -58,7 +61,8 @@ from firnline.tiered.objects.layout import LOG, segment_folder
 _TIMEOUT_S = 600.0
 _NEWEST = 10_000
 # A broker that hangs is asked several things.
-_ANSWER_S = 5.0
+# A node that makes a thousand partitions may be busy for seconds.
+_SURVEY_S, _ANSWER_S = 12.0, 5.0
 # Longer than the five seconds after which most consumers commit again.
 _WATCH_S = 6.0
 # A leader writes the catalog after the metadata; it may take this long.
@@ -82,15 +86,28 @@ class Status(NamedTuple):
     reported_s: float
 
 
+# Of these, one row names many partitions with the same problem.
+_IN_ONE_ROW = ("not-compared",)
+
+
 class _Report:
     """What was found, and how much was checked."""
 
     def __init__(self) -> None:
-        self.findings: list[Finding] = []
+        self._found: dict[tuple[str, str, str], list[str]] = {}
         self.looked: Counter[str] = Counter()
 
     def add(self, kind: str, where: str, what: str, remedy: str | None = None) -> None:
-        self.findings.append(Finding(kind, where, what, remedy or _REMEDIES[kind]))
+        self._found.setdefault((kind, what, remedy or _REMEDIES[kind]), []).append(where)
+
+    @property
+    def findings(self) -> list[Finding]:
+        """What was found, in order. A dead broker has replicas of thousands of partitions, but is one row."""
+        return [
+            Finding(kind, where, what, remedy)
+            for (kind, what, remedy), places in self._found.items()
+            for where in ([some_of(places)] if kind in _IN_ONE_ROW else places)
+        ]
 
 
 _REMEDIES = {
@@ -169,8 +186,9 @@ def command(
 ) -> None:
     """Say what is wrong with a cluster, and how to mend it.
 
-    Looks at leaders, in-sync replicas, moves, directories and groups; and for old damage: replicas that
-    differ, stray partitions, catalogs that miss segments.
+    Looks at brokers and controllers, and what they say of their disks and the tier; at leaders, in-sync
+    replicas, moves, directories and groups; and for old damage: replicas that differ, stray partitions,
+    catalogs that miss segments.
 
     Changes nothing without --clean. For scripts: the exit code is 0 when nothing was found, or all of it was
     removed; 3 when something was found; and 1 when no broker answered. Replicas of compacted topics are
@@ -191,13 +209,7 @@ def command(
     if bootstrap is None and tier is None and properties is None and not directories and not spark:
         bootstrap = profiles.find("bootstrap").value
     if bootstrap is not None:
-        with connect(bootstrap) as admin:
-            for each in check_cluster(admin, topics, watch_s, report.looked):
-                report.add(*each)
-            _look_at_brokers(admin, topics, newest, report)
-            status = _tier_status(admin, report)
-        _look_at_tier_metadata(status, topics, report)
-        starts = _log_starts(status)
+        starts = _look_at_cluster(bootstrap, topics, watch_s, newest, report)
     if tier is not None:
         _look_at_tier(_store(tier, overrides, properties), topics, starts, report)
     if directories:
@@ -207,6 +219,35 @@ def command(
     _show(report, style)
     if report.findings:
         sys.exit(SOMETHING_IS_WRONG)
+
+
+def _look_at_cluster(
+    bootstrap: str, topics: tuple[str, ...], watch_s: float, newest: int, report: _Report
+) -> dict[tuple[str, int], "Starts"]:
+    """Look at all that the nodes can tell; return where the logs of tiered partitions begin."""
+    found = survey(bootstrap, timeout_s=min(deadline().left_s() / 2, _SURVEY_S))
+    silent = {
+        each.broker_id: f"broker {each.broker_id} does not answer"
+        for each in found.state.brokers
+        if each.state == NO_ANSWER
+    }
+    for each in look_at_nodes(found, topics):
+        report.add(*each)
+    with connect(bootstrap, silent_s=_ANSWER_S) as admin:
+        has_controller = found.state.quorum is not None
+        for each in check_cluster(
+            admin,
+            topics,
+            watch_s,
+            report.looked,
+            silent=silent,
+            has_controller=has_controller,
+        ):
+            report.add(*each)
+        _look_at_brokers(admin, topics, newest, silent, report)
+        status = _tier_status(admin, silent, report)
+    _look_at_tier_metadata(status, topics, report)
+    return _log_starts(status)
 
 
 def _show(report: _Report, style: str) -> None:
@@ -227,27 +268,45 @@ def _show(report: _Report, style: str) -> None:
 # ------------------------------------------------------------------------------------------- brokers
 
 
-def _look_at_brokers(admin: Admin, topics: tuple[str, ...], newest: int, report: _Report) -> None:
-    """Compare each replica with the leader's: the last `newest` offsets below the high watermark of both."""
+def _look_at_brokers(
+    admin: Admin,
+    topics: tuple[str, ...],
+    newest: int,
+    silent: Mapping[int, str],
+    report: _Report,
+) -> None:
+    """Compare each replica with the leader's: the last `newest` offsets below the high watermark of both.
+
+    silent  brokers that are not asked, as each costs its time for each partition, and why not
+    """
     answer = admin.metadata(list(topics) or None)
     brokers = {
-        each.node_id: admin.node(each.node_id, each.host, each.port) for each in answer.brokers
+        each.node_id: admin.node(each.node_id, each.host, each.port)
+        for each in answer.brokers
+        if each.node_id not in silent
     }
     for topic in answer.topics:
         if topic.error_code:
             continue
-        is_compacted = "compact" in (
-            admin.topic_configs(topic.name, only_changed=False).get("cleanup.policy") or ""
-        )
+        try:
+            configs = admin.topic_configs(topic.name, only_changed=False)
+        except FirnlineError as problem:
+            report.add("not-compared", f"topic {topic.name}", str(problem))
+            continue
+        is_compacted = "compact" in (configs.get("cleanup.policy") or "")
         for part in topic.partitions:
             others = [each for each in part.replica_nodes if each != part.leader_id]
-            if is_compacted or not others:
+            if is_compacted and others:
+                report.looked["partitions that are compacted, and not compared"] += 1
+                continue
+            if not others:
                 report.looked["partitions without a copy to compare"] += 1
                 continue
             where = f"{topic.name}-{part.partition_index}"
             leader = brokers.get(part.leader_id)
             if leader is None:
-                report.add("not-compared", where, "nobody leads it")
+                said = silent.get(part.leader_id, "nobody leads it")
+                report.add("not-compared", where, said)
                 continue
             report.looked["partitions over the brokers"] += 1
             number = part.partition_index
@@ -264,13 +323,19 @@ def _look_at_brokers(admin: Admin, topics: tuple[str, ...], newest: int, report:
                     for each in (part.leader_id, node_id)
                     if each in brokers
                 ]
+                if len(copies) < 2:
+                    said = silent.get(node_id, f"broker {node_id} is not there")
+                    report.add("not-compared", where, said)
+                    continue
                 _compare_over_brokers(where, copies, begin, end, report)
 
 
-def _tier_status(admin: Admin, report: _Report) -> Status:
+def _tier_status(admin: Admin, silent: Mapping[int, str], report: _Report) -> Status:
     """Ask every broker about the tiered partitions that it leads. A broker without a tier leads none."""
     found: list[dict[str, Any]] = []
     for each in admin.metadata([]).brokers:
+        if each.node_id in silent:
+            continue
         try:
             broker = admin.node(each.node_id, each.host, each.port)
             found += admin.tier_status_of(broker, None).partitions
@@ -294,9 +359,6 @@ def _look_at_tier_metadata(status: Status, topics: tuple[str, ...], report: _Rep
 def _compare_over_brokers(
     where: str, copies: list[tuple[int, Replica]], begin: int, end: int, report: _Report
 ) -> None:
-    if len(copies) < 2:
-        report.add("not-compared", where, "a broker with a replica is not there")
-        return
     (leader_id, leader), (other_id, other) = copies
     if begin >= end:
         return

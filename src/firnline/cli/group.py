@@ -35,7 +35,12 @@ def list_(is_lag: bool, bootstrap: str, style: str) -> None:
         found = [row | _lag(behind[row["group"]]) for row in found]
     if is_lag and style == "table":
         found = _without_empty(found, "unknown", "problem")
-    rows(found, style, empty="no groups")
+    rows(
+        found,
+        style,
+        empty="no groups",
+        less_important=("protocol_type", "kind", "partitions", "state"),
+    )
 
 
 def _lag(found: GroupLag) -> dict[str, Any]:

@@ -153,6 +153,7 @@ class Admin:
         addresses = [parse_address(text.strip()) for text in bootstrap.split(",") if text.strip()]
         if not addresses:
             raise Unreachable("no address given: expected host:port")
+        self.bootstrap = bootstrap
         self.timeout_s = timeout_s
         self.deadline = deadline
         self._bootstrap = [
@@ -200,6 +201,11 @@ class Admin:
             if self.deadline is None
             else self.deadline.share(most_s)
         )
+
+    def brief(self, most_s: float) -> "Admin":
+        """Return another client of this cluster, for questions without whose answers the command goes on."""
+        until = self.share(most_s)
+        return Admin(self.bootstrap, timeout_s=until.timeout_s, deadline=until)
 
     def metadata(self, topics: Sequence[str] | None) -> Any:
         """Return a MetadataResponse for these topics, None for all. Creates no topic."""

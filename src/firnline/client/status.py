@@ -79,6 +79,13 @@ class ClusterState(NamedTuple):
     unreadable: list[tuple[int, str, int]]
 
 
+class Survey(NamedTuple):
+    """The state of a cluster, and what each broker said of itself, by its id."""
+
+    state: ClusterState
+    probes: Mapping[int, Probe]
+
+
 class _Seen(NamedTuple):
     """What was asked: the metadata of one broker, and a probe of each."""
 
@@ -98,6 +105,11 @@ def cluster_state(bootstrap: str, *, timeout_s: float, brokers_min: int = 0) -> 
 
     Raises Unreachable when no address answers.
     """
+    return survey(bootstrap, timeout_s=timeout_s, brokers_min=brokers_min).state
+
+
+def survey(bootstrap: str, *, timeout_s: float, brokers_min: int = 0) -> Survey:
+    """As `cluster_state`, with what each broker said."""
     until_s = time.monotonic() + timeout_s
     probe_s = min(_PROBE_MAX_S, max(_PROBE_MIN_S, timeout_s / _PROBE_PART))
     seen = _look(bootstrap, probe_s)
@@ -123,7 +135,8 @@ def cluster_state(bootstrap: str, *, timeout_s: float, brokers_min: int = 0) -> 
     alive = sum(each.state == ALIVE for each in brokers)
     few = [] if alive >= brokers_min else [f"{alive} of {brokers_min} brokers are alive"]
     controllers = _of_controllers(seen, deaf, probe_s)
-    return found._replace(problems=few + _problems(found, seen.probes, deaf) + controllers)
+    found = found._replace(problems=few + _problems(found, seen.probes, deaf) + controllers)
+    return Survey(found, seen.probes)
 
 
 # ------------------------------------------------------------------------------------ asking

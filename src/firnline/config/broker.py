@@ -19,7 +19,7 @@ from firnline.config.network import NetworkKeys, parse_overrides
 from firnline.config.providers import Redaction
 from firnline.config.quorum import QuorumKeys
 from firnline.config.replica import ReplicaKeys
-from firnline.config.tiered import TierKeys, parse_given_up
+from firnline.config.tiered import BUILT_IN_STORAGE, TierKeys, parse_given_up
 from firnline.config.unused import unused_keys
 
 
@@ -371,8 +371,8 @@ def _ages(config: BrokerConfig) -> dict[str, int | None]:
 def _tier_problems(config: BrokerConfig) -> Iterator[str]:
     if not config.remote_log_storage_manager_class_name:
         yield (
-            "remote.log.storage.system.enable=true needs remote.log.storage.manager.class.name:"
-            " where to copy segments to"
+            "remote.log.storage.system.enable=true needs remote.log.storage.manager.class.name: where to"
+            f" copy segments to. The built-in one is {BUILT_IN_STORAGE}, with rsm.config.uri=URI"
         )
     listener = config.remote_log_metadata_manager_listener_name
     names = [each.listener for each in config.client_listeners]

@@ -11,6 +11,7 @@ from firnline.config.topic import LONG_MAX
 TOPIC_BASED = (
     "org.apache.kafka.server.log.remote.metadata.storage.TopicBasedRemoteLogMetadataManager"
 )
+BUILT_IN_STORAGE = "firnline.tiered.objects.storage.ObjectStorage"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,7 +191,7 @@ class TierKeys:
         "STRING",
         None,
         "The store: module.Class of a RemoteStorage (`firnline.tiered.spi`). The built-in one, which is for a"
-        " directory or an object store, is firnline.tiered.objects.storage.ObjectStorage.",
+        f" directory or an object store, is {BUILT_IN_STORAGE}.",
         valid="non-empty string",
         source="KIP-405 Configs",
     )

@@ -1,7 +1,7 @@
 """Start a node, serve until it is told to stop, and leave its files in order. WORLD.
 
 The order at the start: check everything before anything is written; bind the ports first, so that a port in
-use costs nothing; accept clients once the controller has unfenced this broker. The first SIGTERM or SIGINT
+use costs nothing; accept clients once the controller has unfenced this broker. The first of `stop_signals`
 asks for a controlled shutdown, the second one ends the process at once.
 """
 
@@ -56,6 +56,7 @@ from firnline.server.allocator import bound_free_memory
 from firnline.server.collector import LOOK_S, Collector
 from firnline.server.connection_limits import ConnectionLimits
 from firnline.server.plugins import MetadataManager, remote_metadata, remote_storage
+from firnline.server.stop_signals import stop_signals
 from firnline.tiered.spi import RemoteStorage
 
 if TYPE_CHECKING:
@@ -197,7 +198,7 @@ class _Process:
         if self._exporter is not None:
             self._exporter.show(runtime)
         self._loop.watch(self._wake, READABLE, self._on_signal)
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in stop_signals():
             signal.signal(number, self._note_signal)
         own_paths = config.directories if isinstance(node, BrokerNode) else ()
         paths = (*own_paths, config.metadata_directory)

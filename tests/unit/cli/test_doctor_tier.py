@@ -171,7 +171,7 @@ def found_at(*answers: TierStatusResponse) -> list[tuple[str, str]]:
         for each in brokers:
             stack.enter_context(each)
         with Admin(brokers[0].address) as admin:
-            _look_at_tier_metadata(_tier_status(admin, report), (), report)
+            _look_at_tier_metadata(_tier_status(admin, {}, report), (), report)
     return [(found.kind, found.where) for found in report.findings]
 
 

@@ -13,7 +13,14 @@ from typing import Any
 import pytest
 
 from firnline.base.errors import Code, KafkaError
-from firnline.cli.terminal.exits import DEBUG, EXIT_CODES, FAILED, INTERRUPTED, show_failure
+from firnline.cli.terminal.exits import (
+    DEBUG,
+    EXIT_CODES,
+    FAILED,
+    INTERRUPTED,
+    NOBODY_READS,
+    show_failure,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -21,8 +28,16 @@ ROOT = Path(__file__).parents[3]
 MOMENTS_MS = (0, 1, 5, 20, 50, 100, 200)
 
 
-def start(*arguments: str, code: str = "", **environment: str) -> subprocess.Popen[str]:
+def start(
+    *arguments: str, code: str = "", hup: Any = signal.SIG_DFL, **environment: str
+) -> subprocess.Popen[str]:
     """Start a command, or another program that uses ours."""
+
+    def set_signals() -> None:
+        # A shell starts what is to run in the background with Ctrl-C ignored, and so all that it starts.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        signal.signal(signal.SIGHUP, hup)
+
     program = ["-c", code] if code else ["-m", "firnline"]
     return subprocess.Popen(
         [sys.executable, *program, *arguments],
@@ -31,8 +46,7 @@ def start(*arguments: str, code: str = "", **environment: str) -> subprocess.Pop
         stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, **environment},
-        # A shell starts what is to run in the background with Ctrl-C ignored, and so all that it starts.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        preexec_fn=set_signals,
     )
 
 
@@ -83,6 +97,28 @@ def test_ctrl_c_while_a_broker_is_silent_is_silent_too() -> None:
         assert interrupt(process) == (INTERRUPTED, "")
 
 
+@pytest.mark.parametrize("nodes", [1, 3])
+def test_dev_ends_as_by_ctrl_c_when_its_terminal_closes(nodes: int, tmp_path: Path) -> None:
+    """It died without closing its log, and left its temporary directory."""
+    process = start("dev", "--port", "0", "--nodes", str(nodes), TMPDIR=str(tmp_path))
+    assert process.stdout is not None
+    assert any("ready at" in line for line in process.stdout)
+    assert list(tmp_path.glob("firnline-dev-*"))
+    process.send_signal(signal.SIGHUP)
+    assert process.wait(timeout=60) == 0
+    assert not list(tmp_path.glob("firnline-dev-*"))
+
+
+def test_nohup_lets_dev_outlive_its_terminal(tmp_path: Path) -> None:
+    process = start("dev", "--port", "0", hup=signal.SIG_IGN, TMPDIR=str(tmp_path))
+    assert process.stdout is not None
+    assert any("ready at" in line for line in process.stdout)
+    process.send_signal(signal.SIGHUP)
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait(timeout=1)
+    assert interrupt(process) == (0, "")
+
+
 COMMAND = """
 import sys, time, click
 from firnline.cli.terminal.exits import run
@@ -118,6 +154,7 @@ def test_ctrl_c_while_python_ends_is_silent() -> None:
             "{}['key']",
             "this is a bug: KeyError: 'key'. Please report it with what FIRNLINE_DEBUG=1",
         ),
+        ("'t\\udcff'.encode()", r"'t\udcff' is not text in UTF-8"),
         ("raise RecursionError('deep')", "this is a bug: RecursionError: deep"),
         ("sys.stdout.close(); print(1)", "this is a bug: ValueError"),
     ],
@@ -140,6 +177,31 @@ def test_what_is_not_written_at_the_end_is_an_error() -> None:
         )
     said = "firnline: cannot write: No space left on device\n"
     assert (done.returncode, done.stderr) == (FAILED, said)
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_nothing_gets_the_number_of_a_closed_standard_stream(closed: str) -> None:
+    """A server had its connections and segments there, for everyone who complains on stderr to write into."""
+    body = (
+        "import os, sys; a = os.open('/etc/hostname', 0);"
+        " sys.exit(40 + (a > 2) + all(os.get_inheritable(n) for n in range(3)))"
+    )
+    done = subprocess.run(
+        ["bash", "-c", f'"$0" -c "$1" {closed}', sys.executable, COMMAND.format(body=body)],
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 42
+
+
+def test_an_output_larger_than_a_buffer_ends_likewise_when_nobody_reads() -> None:
+    """Click ends such a command itself, with 1, which says that the command could not do it."""
+    code = COMMAND.format(body="[click.echo('x' * 1000) for _ in range(1000)]")
+    done = subprocess.run(
+        ["bash", "-c", 'set -o pipefail; "$0" -c "$1" | head -1 >/dev/null', sys.executable, code],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (NOBODY_READS, "")
 
 
 @pytest.mark.parametrize("code", Code)
@@ -165,7 +227,8 @@ def shell(line: str) -> subprocess.CompletedProcess[str]:
         ("$F nothing 2>&-", 2, ""),
         ("$F topic list -b x 2>&- | grep .", 1, ""),
         ("$F topic list -b 127.0.0.1:1 2>/dev/full", 1, ""),
-        ("set -o pipefail; $F dev --help | true", 1, ""),
+        ("set -o pipefail; $F dev --help | true", 141, ""),
+        ("set -o pipefail; $F completion bash | true", 141, ""),
     ],
 )  # fmt: skip
 def test_whoever_reads_may_have_gone(line: str, code: int, said: str) -> None:
@@ -176,4 +239,4 @@ def test_whoever_reads_may_have_gone(line: str, code: int, said: str) -> None:
 def test_exit_codes_are_those_of_the_page() -> None:
     page = (ROOT / "docs" / "reference" / "cli.md").read_text()
     assert all(f"| {code} | {meaning} |" in page for code, meaning in EXIT_CODES.items())
-    assert list(EXIT_CODES) == [0, 1, 2, 3, 130]
+    assert list(EXIT_CODES) == [0, 1, 2, 3, 130, 141]

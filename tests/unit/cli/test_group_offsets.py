@@ -10,6 +10,8 @@ import pytest
 
 from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import TopicPartition
+from firnline.cli import group as group_commands
+from firnline.cli.terminal.table import that_fit
 from firnline.client.admin import Admin
 from firnline.client.operations.group_offsets import commit_offsets, committed_offsets
 from firnline.client.operations.partitions import OffsetAt
@@ -294,6 +296,19 @@ def test_a_partition_whose_end_is_unknown_is_counted_apart(groups: FakeGroups) -
     table = groups.cluster.run("group", "list", "--lag").stdout
     assert "unknown" in table
     assert "problem" not in table
+
+
+def test_a_terminal_with_long_names_of_groups_still_shows_the_lag(
+    groups: FakeGroups, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last columns are left out first, and the lag was among them."""
+    shown: dict[str, Any] = {}
+    keep = lambda found, style, **more: shown.update(more, rows=found)  # noqa: E731
+    monkeypatch.setattr(group_commands, "rows", keep)
+    assert groups.cluster.run("group", "list", "--lag").exit_code == 0
+    cells = [{name: str(row[name]) for name in row} for row in shown["rows"]]
+    cells[0]["group"] = "g" * 60
+    assert "lag_records" in that_fit(cells, list(cells[0]), shown["less_important"], 80)
 
 
 def test_partitions_without_a_leader_do_not_delay_the_others(groups: FakeGroups) -> None:

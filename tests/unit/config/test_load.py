@@ -1,5 +1,7 @@
 """What an operator wrote becomes a config, or an error that says what to do."""
 
+from pathlib import Path
+
 import pytest
 
 from firnline.base.errors import ConfigError
@@ -12,6 +14,8 @@ from firnline.config.load import (
     without_meaning,
 )
 from firnline.config.network import parse_overrides
+from firnline.config.tiered import BUILT_IN_STORAGE
+from firnline.tiered.objects.storage import ObjectStorage
 
 NODE = {
     "node.id": "1",
@@ -19,6 +23,9 @@ NODE = {
     "controller.listener.names": "CONTROLLER",
     "listeners": "PLAINTEXT://127.0.0.1:9092,CONTROLLER://127.0.0.1:9093",
 }
+
+
+OPERATIONS = (Path(__file__).parents[3] / "docs" / "OPERATIONS.md").read_text()
 
 
 def refusal(**stated: str) -> str:
@@ -324,3 +331,17 @@ def test_memory_for_requests_holds_one_request_at_least() -> None:
     with pytest.raises(ConfigError, match=r"queued\.max\.request\.bytes must be socket"):
         load({**NODE, "queued.max.request.bytes": "1000000"})
     assert load({**NODE, "queued.max.request.bytes": "104857600"}).queued_max_request_bytes > 0
+
+
+def test_a_node_gets_a_tier_by_the_lines_that_the_page_and_the_refusal_say(tmp_path: Path) -> None:
+    """Only a comment in the reference had the class, and no page had `rsm.config.uri`."""
+    assert f"{ObjectStorage.__module__}.{ObjectStorage.__name__}" == BUILT_IN_STORAGE
+    said = refusal(remote_log_storage_system_enable="true")
+    assert f"The built-in one is {BUILT_IN_STORAGE}, with rsm.config.uri=URI" in said
+    block = OPERATIONS.split("\n## The tier\n")[1].split("\n\n")[1]
+    path = tmp_path / "server.properties"
+    path.write_text("\n".join(line.strip() for line in block.splitlines()))
+    config = load({**NODE, **read_properties(path.read_text())})
+    assert config.remote_log_storage_manager_class_name == BUILT_IN_STORAGE
+    assert config.firnline_new_topics_remote_storage_enable
+    assert "rsm.config.uri=" in block

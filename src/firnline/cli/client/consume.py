@@ -28,6 +28,7 @@ from firnline.cli.client.stopping import DeadlineMissed, Stopped, StopSignals, i
 from firnline.cli.client.topics import Cluster, leaderless
 from firnline.cli.records.positions import OFFSETS, Span, partitions_of, span_of
 from firnline.cli.show import broker_server_option, deadline, pairs, set_option
+from firnline.cli.terminal import exits
 from firnline.cli.terminal.completion import complete_groups, complete_topics
 from firnline.client.deadline import Deadline
 
@@ -36,8 +37,8 @@ _TIMEOUT_MAX_S = 86_400.0
 _BATCH = 5_000
 _ASK_S = 1.0
 _HINT_S = 1.0
+_TOPICS_AGAIN_S = 3.0
 _CLOSE_S = 10.0
-_CLOSED_OUTPUT = 141  # as of a program that SIGPIPE ended
 # A reader without a group joins none and commits nothing; librdkafka's binding wants a name all the same.
 _NO_GROUP = "firnline-consume"
 _RESETS_TO_END = ("end", "largest", "latest")  # values of librdkafka's auto.offset.reset
@@ -206,6 +207,8 @@ class Consumption:
         self._active_s = time.monotonic()  # when the cluster last gave something
         self._cut_off_s: float | None = None  # since when no broker answers
         self._asked_s = 0.0
+        self._topics_asked_s = 0.0
+        self._missing: set[str] = set()
 
     def run(self) -> int:
         """Print until the end, and return the exit code. Raises FirnlineError."""
@@ -221,7 +224,7 @@ class Consumption:
         except Stopped:
             pass
         except ClosedOutput:
-            code = _CLOSED_OUTPUT
+            code = exits.NOBODY_READS
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         except FirnlineError as problem:
             after = f"; until then {records_text(self._count)}" if self._count else ""
@@ -330,6 +333,8 @@ class Consumption:
                 f"nothing came for {wish.timeout_s:g} s, before the end was reached"
                 + self._why_nothing_comes()
             )
+        if not self._complaints.is_cut_off:
+            self._look_for_topics(now_s)
         if not self._complaints.is_cut_off or now_s < self._asked_s + _ASK_S:
             return
         if self._cut_off_s is None:
@@ -344,6 +349,27 @@ class Consumption:
             self._progress.note(f"no broker answers; waits {wish.timeout_s:g} s for one")
         if self._asked_s - self._cut_off_s > wish.timeout_s:
             raise FirnlineError(f"no broker answered for {wish.timeout_s:g} s at {wish.bootstrap}")
+
+    def _look_for_topics(self, now_s: float) -> None:
+        """Raise FirnlineError for a topic that was deleted, of which librdkafka says nothing.
+
+        Only if it is missing twice: one broker may be behind the others.
+        """
+        if now_s < max(self._active_s, self._topics_asked_s) + _TOPICS_AGAIN_S:
+            return
+        self._cluster.deadline = Deadline(_ASK_S)
+        missing = set()
+        try:
+            for topic in self._wish.topics:
+                if not topic.startswith("^") and self._cluster.is_missing(topic):
+                    missing.add(topic)
+        except FirnlineError:
+            return  # the cluster does not answer, which is told elsewhere
+        finally:
+            self._topics_asked_s = time.monotonic()
+        if gone := sorted(missing & self._missing):
+            raise FirnlineError(f"topic {gone[0]} is not there any more: it was deleted")
+        self._missing = missing
 
     def _hint(self, now_s: float) -> None:
         """Say on a terminal why nothing is to be seen."""

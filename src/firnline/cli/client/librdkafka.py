@@ -21,7 +21,7 @@ _BOOTSTRAP = ("bootstrap.servers", "metadata.broker.list")
 # What it appends and prepends to its reasons: threads, states, its own names of nodes.
 _NOISE = re.compile(
     r"^(?:\[thrd:[^\]]*\]: )?(?:\S+/(?:bootstrap|\d+|GroupCoordinator): )?|"
-    r" \((?:after \d+ms in state \w+)[^)]*\)|: Local: [^:]*$"
+    r" \(after \d+ms in state \w+(?:[^()]|\([^()]*\))*\)|: Local: [^:]*$"
 )
 
 

@@ -17,6 +17,19 @@ _CREATION_S = 2.0
 _PAUSE_S = 0.1
 # Times that ListOffsets takes for the ends of a log.
 EARLIEST, LATEST = -2, -1
+# Names in librdkafka; for some of them it does not say that they can be retried.
+_PASSING = (
+    "NOT_LEADER_FOR_PARTITION",
+    "LEADER_NOT_AVAILABLE",
+    "REPLICA_NOT_AVAILABLE",
+    "OFFSET_NOT_AVAILABLE",
+    "FENCED_LEADER_EPOCH",
+    "UNKNOWN_LEADER_EPOCH",
+)
+
+
+class _Passing(FirnlineError):
+    """What the cluster says now, and soon not any more."""
 
 
 class Cluster:
@@ -45,9 +58,26 @@ class Cluster:
         self.stop = stop
         self.broker_id = -1  # of any broker, once topics were asked for
         self._bootstrap = bootstrap
+        self._has_answered = False
 
     def ask(self, call: Callable[[float], Any]) -> Any:
-        """Make a call that takes a timeout in seconds. Raises FirnlineError if it fails or takes too long."""
+        """Make a call that takes a timeout in seconds. Raises FirnlineError if it fails or takes too long.
+
+        Repeats what passes by itself, such as a leader that has moved, or has not opened its log yet. `call`
+        must be safe to repeat.
+        """
+        while True:
+            try:
+                answer = self._once(call)
+            except _Passing as problem:
+                if self.deadline.left_s() < _PAUSE_S:
+                    raise FirnlineError(f"{problem}: waited {self.timeout_s:g} s") from None
+                self.pause()
+            else:
+                self._has_answered = True
+                return answer
+
+    def _once(self, call: Callable[[float], Any]) -> Any:
         problem = None
         try:
             left_s = max(0.05, self.deadline.left_s())
@@ -60,8 +90,14 @@ class Cluster:
         if refusal := self.complaints.refusal:
             raise FirnlineError(f"the cluster at {self._bootstrap} refuses: {refusal}")
         if problem is not None and not self._has_timed_out(problem):
-            raise FirnlineError(f"the cluster at {self._bootstrap} says: {reason_of(problem)}")
+            kind = _Passing if self.passes(problem.args[0]) else FirnlineError
+            raise kind(f"the cluster at {self._bootstrap} says: {reason_of(problem)}")
         why = f" ({self.complaints.last})" if self.complaints.last else ""
+        if self._has_answered:  # so the one that is silent is another broker: a leader
+            raise NoAnswer(
+                f"the cluster at {self._bootstrap} answers, but not all brokers that are needed did within"
+                f" {self.timeout_s:g} s{why}; `firnline cluster status` shows which"
+            )
         raise NoAnswer(
             f"{self._bootstrap} accepts connections, but did not answer as a broker within"
             f" {self.timeout_s:g} s{why}"
@@ -70,6 +106,11 @@ class Cluster:
     def _has_timed_out(self, problem: Any) -> bool:
         kind = self.library.KafkaError
         return problem.args[0].code() in (kind._TIMED_OUT, kind._TRANSPORT, kind._ALL_BROKERS_DOWN)
+
+    def passes(self, problem: Any) -> bool:
+        """Whether an error of librdkafka's passes by itself."""
+        kind = self.library.KafkaError
+        return problem.code() in [getattr(kind, name) for name in _PASSING]
 
     def topics(self) -> dict[str, Any]:
         """Return the metadata of all topics, by name."""
@@ -81,6 +122,12 @@ class Cluster:
     def one(self, topic: str) -> Any:
         """Return the metadata of one topic. If an AdminClient asks, brokers may make it."""
         return self.ask(lambda left_s: self.client.list_topics(topic, timeout=left_s)).topics[topic]
+
+    def is_missing(self, topic: str) -> bool:
+        """Whether the cluster has no such topic."""
+        kind, problem = self.library.KafkaError, self.one(topic).error
+        codes = (kind.UNKNOWN_TOPIC_OR_PART, kind._UNKNOWN_TOPIC)
+        return problem is not None and problem.code() in codes
 
     def wait_for_leaders(
         self,
@@ -141,7 +188,15 @@ class Cluster:
         """
         kind = self.library.TopicPartition
         asked = [kind(topic, number, timestamp_ms) for topic, number in keys]
-        found = self.ask(lambda left_s: self.client.offsets_for_times(asked, timeout=left_s))
+
+        def ask(left_s: float) -> Any:
+            found = self.client.offsets_for_times(asked, timeout=left_s)
+            for each in found:
+                if each.error is not None and self.passes(each.error):
+                    raise self.library.KafkaException(each.error)
+            return found
+
+        found = self.ask(ask)
         for each in found:
             if each.error is not None:
                 raise FirnlineError(

@@ -31,46 +31,69 @@ _NO_CONTROLLER = Trouble(
     "no controller is active: no leader is elected, no topic is made, no ISR changes",
     "start controllers until a majority of them runs; firnline cluster status names those that do not answer",
 )
+# How long one check may take, and what it watches besides.
+_CHECK_S = 5.0
 
 
 class Seen(NamedTuple):
-    """What the checks share: topics by name, with their partitions, and the live brokers."""
+    """What the checks share.
+
+    topics          by name, with their partitions
+    alive           the brokers of the metadata that answer
+    silent          those that do not: each is a finding already
+    has_controller  else nothing can be changed, and metadata is old
+    """
 
     topics: Mapping[str, Any]
     alive: Collection[int]
+    silent: Collection[int]
+    has_controller: bool
 
 
 def check_cluster(
-    admin: Admin, topics: Collection[str], watch_s: float, looked: Counter[str]
+    admin: Admin,
+    topics: Collection[str],
+    watch_s: float,
+    looked: Counter[str],
+    *,
+    silent: Collection[int] = (),
+    has_controller: bool = True,
 ) -> list[Trouble]:
     """Run all checks on some topics, or on all; return what was found.
 
+    A check that gets no answer takes some seconds, and is reported; the others go on.
+
     watch_s  over how long a lag or a move is watched, if there is one; 0: they are not watched
     looked   how much was looked at is counted here
+
+    silent, has_controller: see Seen.
     """
     answer = admin.metadata(sorted(topics) or None)
     seen = Seen(
         {topic.name: topic for topic in answer.topics if not topic.error_code},
-        [row.node_id for row in answer.brokers],
+        [row.node_id for row in answer.brokers if row.node_id not in silent],
+        silent,
+        has_controller,
     )
     found: list[Trouble] = []
-    checks: tuple[tuple[str, Callable[[], Iterator[Trouble]]], ...] = (
-        ("brokers", lambda: _look_at_dead_brokers(seen)),
-        ("leaders", lambda: _look_at_leaders(seen, looked)),
-        ("in-sync replicas", lambda: _look_at_isrs(admin, seen, looked)),
-        ("replication factors", lambda: _look_at_factors(admin, seen, looked)),
-        ("directories", lambda: _look_at_directories(admin, looked)),
-        ("moves", lambda: _look_at_moves(admin, seen, watch_s, looked)),
-        ("groups", lambda: look_at_groups(admin, topics, watch_s, looked)),
+    checks: tuple[tuple[str, Callable[[Admin], Iterator[Trouble]]], ...] = (
+        ("brokers", lambda _: _look_at_dead_brokers(seen)),
+        ("leaders", lambda _: _look_at_leaders(seen, looked)),
+        ("in-sync replicas", lambda admin: _look_at_isrs(admin, seen, looked)),
+        ("replication factors", lambda admin: _look_at_factors(admin, seen, looked)),
+        ("directories", lambda admin: _look_at_directories(admin, seen, looked)),
+        ("moves", lambda admin: _look_at_moves(admin, seen, watch_s, looked)),
+        ("groups", lambda admin: look_at_groups(admin, topics, watch_s, looked)),
     )
     for name, check in checks:
         try:
-            found += check()
+            with admin.brief(_CHECK_S + watch_s) as brief:
+                found += check(brief)
         except KafkaError as problem:
             if problem.code == Code.UNSUPPORTED_VERSION:
                 looked["checks that these brokers do not serve"] += 1
             elif problem.code in NO_CONTROLLER:
-                found.insert(0, _NO_CONTROLLER)
+                found.insert(0, _NO_CONTROLLER)  # it has gone since `has_controller` was found
             else:
                 found.append(_not_checked(name, problem))
         except FirnlineError as problem:
@@ -91,7 +114,7 @@ def _look_at_dead_brokers(seen: Seen) -> Iterator[Trouble]:
     for name, topic in sorted(seen.topics.items()):
         for part in topic.partitions:
             for broker in part.replica_nodes:
-                if broker not in seen.alive:
+                if broker not in seen.alive and broker not in seen.silent:
                     missing[broker].append(TopicPartition(name, part.partition_index))
     for broker, places in sorted(missing.items()):
         names = list(dict.fromkeys(place.topic for place in places))
@@ -120,7 +143,8 @@ def _look_at_leaders(seen: Seen, looked: Counter[str]) -> Iterator[Trouble]:
                 # While it is not in sync, an election would not help.
                 displaced[first] += part.leader_id != first and first in part.isr_nodes
     for broker, count in sorted(displaced.items()):
-        if count > preferred[broker] * _IMBALANCE:
+        is_of_use = seen.has_controller and broker not in seen.silent
+        if is_of_use and count > preferred[broker] * _IMBALANCE:
             yield Trouble(
                 "leaders-elsewhere",
                 f"broker {broker}",
@@ -196,8 +220,10 @@ def _look_at_factors(admin: Admin, seen: Seen, looked: Counter[str]) -> Iterator
 # ------------------------------------------------------------------------------ directories and moves
 
 
-def _look_at_directories(admin: Admin, looked: Counter[str]) -> Iterator[Trouble]:
+def _look_at_directories(admin: Admin, seen: Seen, looked: Counter[str]) -> Iterator[Trouble]:
     for each in directories(admin, None, None):
+        if each.broker in seen.silent:
+            continue
         looked["directories"] += 1
         if each.problem:
             yield _directory(each)
@@ -219,6 +245,8 @@ def _directory(each: Directory) -> Trouble:
 def _look_at_moves(
     admin: Admin, seen: Seen, watch_s: float, looked: Counter[str]
 ) -> Iterator[Trouble]:
+    if not seen.has_controller:
+        return  # none of them goes on, and nobody can tell which there are
     moves = list_moves(admin, most_s=_CONTROLLER_S)
     first = {row.place: row for row in moves if row.topic in seen.topics}
     looked["moves under way"] += len(first)

@@ -18,7 +18,7 @@ import click
 from firnline.base.errors import FirnlineError
 from firnline.cli.terminal.names import explained_usage
 
-OK, FAILED, WRONG_USAGE, SOMETHING_IS_WRONG, INTERRUPTED = 0, 1, 2, 3, 130
+OK, FAILED, WRONG_USAGE, SOMETHING_IS_WRONG, INTERRUPTED, NOBODY_READS = 0, 1, 2, 3, 130, 141
 # The table of docs/reference/cli.md.
 EXIT_CODES: Mapping[int, str] = MappingProxyType(
     {
@@ -27,6 +27,7 @@ EXIT_CODES: Mapping[int, str] = MappingProxyType(
         WRONG_USAGE: "Wrong usage: an unknown command or option, or a value that cannot be.",
         SOMETHING_IS_WRONG: "The command did what was asked, and found that something is wrong.",
         INTERRUPTED: "Interrupted with Ctrl-C. `dev` and `server` that run stop with 0: it is how they end.",
+        NOBODY_READS: "Whoever read the output has gone, as `head` does. What the command does is done.",
     }
 )
 DEBUG = "FIRNLINE_DEBUG"
@@ -37,6 +38,7 @@ _OF_WRITES = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 def run(command: click.Command) -> None:
     """Run `command` with the arguments of the process, and exit with one of EXIT_CODES."""
     code = INTERRUPTED
+    _hold_standard_descriptors()
     try:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         sys.unraisablehook = _interrupt_again
@@ -47,6 +49,18 @@ def run(command: click.Command) -> None:
         # Python ends its threads after this: nobody would catch an interrupt.
         signal.signal(signal.SIGINT, lambda *_: os._exit(code))
     sys.exit(code)
+
+
+def _hold_standard_descriptors() -> None:
+    """Open /dev/null where stdin, stdout or stderr is closed, as some supervisors start a server.
+
+    Otherwise the next socket or segment would get the number 0, 1 or 2: a library that complains on stderr
+    would write into a client's connection or into the log, and a child process would inherit it. For Python
+    they stay closed, and commands say so.
+    """
+    while (opened := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(opened, True)
+    os.close(opened)
 
 
 def _interrupt_again(unraisable: "sys.UnraisableHookArgs") -> None:
@@ -66,9 +80,12 @@ def _interrupt_again(unraisable: "sys.UnraisableHookArgs") -> None:
 
 def _outcome(command: click.Command) -> int:
     """Return the exit code of `command`; show what it raises."""
+    stdout = sys.stdout
     try:
         code = command.main(prog_name="firnline", standalone_mode=False)
     except SystemExit as end:
+        if sys.stdout is not stdout:  # click puts another there when nobody reads
+            return NOBODY_READS
         code = end.code if isinstance(end.code, int | None) else FAILED
     except click.Abort as end:
         return INTERRUPTED if isinstance(end.__cause__, KeyboardInterrupt) else FAILED
@@ -87,6 +104,8 @@ def show_failure(problem: Exception) -> int:
         return FAILED
     if isinstance(problem, FirnlineError):
         said = str(problem)
+    elif isinstance(problem, UnicodeEncodeError) and problem.reason == "surrogates not allowed":
+        said = f"{problem.object!r} is not text in UTF-8"  # Python's form of such an argument
     elif isinstance(problem, OSError):
         where = "cannot write" if problem.errno in _OF_WRITES else None
         where = problem.filename if problem.filename is not None else where
@@ -115,7 +134,7 @@ def _flushed(code: int) -> int:
     except OSError as problem:
         _to_nobody()
         if problem.errno == errno.EPIPE:
-            return FAILED  # who read our output has enough of it, as `head`
+            return code or NOBODY_READS  # who read our output has enough of it, as `head`
         return code or show_failure(problem)
     except ValueError:  # closed, so nothing is buffered
         pass

@@ -1,5 +1,6 @@
 """Options that commands share: which cluster to ask, until when, and how to print. WORLD."""
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -162,10 +163,13 @@ def deadline() -> "Deadline":
 
 
 @contextmanager
-def connect(bootstrap: str, *, is_anew: bool = False) -> Iterator["Admin"]:
+def connect(
+    bootstrap: str, *, is_anew: bool = False, silent_s: float = math.inf
+) -> Iterator["Admin"]:
     """Ask the cluster at `bootstrap` until the deadline of the command.
 
-    is_anew  the deadline begins now: a person was asked before, or the command waits on purpose
+    is_anew   the deadline begins now: a person was asked before, or the command waits on purpose
+    silent_s  how long one broker may be silent, if that is less
 
     Errors about a topic or a group that the cluster does not have name the nearest one.
     """
@@ -173,7 +177,8 @@ def connect(bootstrap: str, *, is_anew: bool = False) -> Iterator["Admin"]:
     from firnline.client.deadline import Deadline
 
     until = Deadline(deadline().timeout_s) if is_anew else deadline()
-    with Admin(bootstrap, timeout_s=until.timeout_s, deadline=until) as admin:
+    timeout_s = min(until.timeout_s, silent_s)
+    with Admin(bootstrap, timeout_s=timeout_s, deadline=until) as admin:
         try:
             yield admin
         except KafkaError as problem:

@@ -68,7 +68,11 @@ def status(topic: str | None, bootstrap: str, style: str) -> None:
         rows(
             [_for_people(row) for row in found],
             style,
-            empty="no tiered partitions",
+            empty=(
+                "no tiered partitions"
+                if all(broker.has_answered for broker in brokers)
+                else "no tiered partitions are known: not every broker has answered"
+            ),
             less_important=("log_start", "local_start", "local", "waiting"),
         )
         problems = [line for broker in brokers for line in _problems(broker)]
