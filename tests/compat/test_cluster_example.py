@@ -25,7 +25,6 @@ def words_of(page: Path) -> str:
 
 
 @pytest.mark.timeout(700)
-@pytest.mark.skipif(shutil.which("kcat") is None, reason="kcat is not installed")
 def test_the_readme_loses_a_leader_and_no_message(tmp_path: Path) -> None:
     place = tmp_path / "examples" / "cluster"
     shutil.copytree(EXAMPLE, place, ignore=shutil.ignore_patterns("data"))

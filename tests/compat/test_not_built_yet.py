@@ -31,7 +31,11 @@ def failing_at_once(what: Callable[[], Any]) -> str:
 
 def assert_named(broker: Broker, client_id: str, sentence: str) -> None:
     """The log has one line about the client."""
-    lines = [line for line in broker.log_text().splitlines() if f"client_id={client_id} " in line]
+    lines = [
+        line
+        for line in broker.log_text().splitlines()
+        if f"client_id={client_id} " in line and "client refused" in line
+    ]
     assert len(lines) == 1, broker.log_text()
     assert sentence in lines[0]
 

@@ -1,5 +1,6 @@
 """One address takes what it can of each table of a node, and another one is served all the same."""
 
+import re
 import socket
 import struct
 from collections.abc import Iterator
@@ -79,7 +80,7 @@ def test_a_flood_of_idle_connections_locks_nobody_else_out(broker: Broker) -> No
         for line in flood:
             line.socket.close()
     log = broker.log_text()
-    assert f"closed the least active connection of {FLOOD}" in log
+    assert re.search(f"connection closed by this node host={FLOOD} .*it was the least active", log)
     assert "Traceback" not in log
 
 
@@ -130,7 +131,10 @@ def test_a_flood_of_new_groups_locks_no_new_group_out(broker: Broker) -> None:
         assert reported.error_code == MEMBER_ID_REQUIRED
         reported = friend.ask(join("a new group", member_id=reported.member_id), 4)
         assert reported.error_code == 0
-    assert f"most were handed out to /{FLOOD}" in broker.log_text()
+    assert re.search(
+        f"ids of members that never joined were forgotten early count=.* host=/{FLOOD}",
+        broker.log_text(),
+    )
 
 
 def new_session(line: Line, partitions: int) -> int:

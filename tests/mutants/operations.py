@@ -86,7 +86,7 @@ OPERATIONS = (
     ),
     Mutant(
         "O3: brokers that never came are missed",
-        "client.status:cluster_state",
+        "client.status:survey",
         "alive >= brokers_min",
         "True",
         tests=(_CLUSTER + "test_brokers_that_never_came_are_missed_by_who_counts_them",),

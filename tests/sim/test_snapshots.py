@@ -57,7 +57,7 @@ def test_bits_that_flip_in_snapshots_cost_no_record_and_elect_nobody_who_forgot(
     outcome = run(seed, seconds=25, options=options, keep_story=True)
     assert outcome.first is None
     story = "\n".join(map(str, outcome.story))
-    assert "It was set aside as" in story
+    assert "metadata snapshot is damaged" in story
     assert ("neither votes nor stands" in story) == is_barred
     assert ("takes part in elections again" in story) == is_barred
 

@@ -206,7 +206,7 @@ def test_a_topic_without_segments_reads_as_empty_and_the_log_says_why(
     assert read(partition.store) == []
     assert (
         "no segment is in the tier yet, so no record is read partitions=t-0"
-        ' advice="`firnline tier flush t`"' in caplog.text
+        ' advice="`firnline tier flush t` copies what brokers have' in caplog.text
     )
 
 

@@ -60,9 +60,10 @@ from firnline.tiered.objects.layout import LOG, segment_folder
 # The batches of all replicas are read.
 _TIMEOUT_S = 600.0
 _NEWEST = 10_000
-# A broker that hangs is asked several things.
 # A node that makes a thousand partitions may be busy for seconds.
-_SURVEY_S, _ANSWER_S = 12.0, 5.0
+_SURVEY_S = 12.0
+# A broker that hangs is asked several things.
+_ANSWER_S = 5.0
 # Longer than the five seconds after which most consumers commit again.
 _WATCH_S = 6.0
 # A leader writes the catalog after the metadata; it may take this long.

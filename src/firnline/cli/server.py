@@ -15,7 +15,7 @@ from firnline.base.errors import ConfigError, FirnlineError
 from firnline.base.log_lines.process import (
     KEYS_WITHOUT_MEANING,
     NODE_FAILED,
-    SETTINGS,
+    SETTING,
     THREAD_FAILED,
     ready_at,
 )
@@ -144,8 +144,9 @@ def _log_failed_thread(failure: threading.ExceptHookArgs) -> None:
 
 
 def say_what_has_no_meaning(config: BrokerConfig) -> None:
-    """Log the stated keys that do nothing here, in one line; and all settings, for who debugs."""
-    log_line(SETTINGS(settings=shown_settings(config)))
+    """Log the stated keys that do nothing here, in one line; and each setting, for who debugs."""
+    for key, value in shown_settings(config):
+        log_line(SETTING(key=key, value=value))
     names = without_meaning(config)
     if names:
         log_line(KEYS_WITHOUT_MEANING(keys=names))

@@ -156,9 +156,9 @@ def without_meaning(config: BrokerConfig) -> list[str]:
     return [name for name in sorted(config.stated) if name in known and known[name].kind == "inert"]
 
 
-def shown_settings(config: BrokerConfig) -> list[str]:
-    """Return `key=value` of each stated key, for a log line; sensitive values are hidden."""
+def shown_settings(config: BrokerConfig) -> list[tuple[str, str]]:
+    """Return each stated key and its value, for the log; sensitive values are hidden."""
     return [
-        f"{name}={value if config.is_shown(name) else HIDDEN}"
+        (name, value if config.is_shown(name) else HIDDEN)
         for name, value in sorted(config.stated.items())
     ]

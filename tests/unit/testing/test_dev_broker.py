@@ -134,7 +134,7 @@ def test_options_reach_the_broker_and_idle_ones_are_named(firnline_broker: Broke
         assert len(admin.topic("t")[1]) == 3
     named = [line for line in firnline_broker.log_text().splitlines() if "without meaning" in line]
     assert len(named) == 1
-    assert named[0].endswith(": num.io.threads")
+    assert named[0].endswith(" keys=num.io.threads")
 
 
 def test_a_tiered_topic_goes_to_the_tier_and_says_so(

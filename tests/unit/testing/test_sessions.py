@@ -115,7 +115,7 @@ def failing(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 def test_a_failure_shows_the_log_and_where_the_files_are(failing: dict[str, str]) -> None:
     said = failing["test_fails"]
     assert "firnline log of broker" in said
-    assert "without meaning here: num.io.threads" in said
+    assert "without meaning here keys=num.io.threads" in said
     (files,) = re.findall(r"- firnline files of broker -+\n(.+)\n", said)
     assert (Path(files) / "a-topic-of-this-test-0").is_dir()
 

@@ -45,8 +45,8 @@ ENDS_WITHOUT_THREADS = LogLine(
     (),
     "A disk or a store hangs, and they wait for it.",
 )
-SETTINGS = LogLine(
-    _PROCESS, DEBUG, "settings", ("settings",), "All settings at the start, without secrets."
+SETTING = LogLine(
+    _PROCESS, DEBUG, "setting", ("key", "value"), "A setting at the start, without secrets."
 )
 KEYS_WITHOUT_MEANING = LogLine(
     _PROCESS,

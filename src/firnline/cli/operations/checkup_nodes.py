@@ -27,11 +27,13 @@ REMEDIES: Mapping[str, str] = MappingProxyType(
         "tier-copies-behind": "firnline tier status says what waits, and why",
         "metadata-lost": "firnline quorum snapshots; docs/OPERATIONS.md, Metadata snapshots, says how it"
         " takes part again",
+        "snapshot-fails": "look at the space and the state of that disk; the node tries again by itself",
         "snapshot-damaged": "firnline quorum snapshots; docs/OPERATIONS.md, Metadata snapshots",
     }
 )
-# Found by the check of directories; and what is over, and shown by `firnline cluster status`.
-ELSEWHERE = frozenset({"log-directory-offline", "loop-held-up"})
+# Found by the check of directories; what is over, and shown by `firnline cluster status`; and what only
+# controllers say, whose lines the doctor repeats.
+ELSEWHERE = frozenset({"log-directory-offline", "loop-held-up", "no-leader"})
 _REFUSED = "refused"
 
 
