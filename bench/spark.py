@@ -246,6 +246,7 @@ def prepare(
     reads.ours(includeHeaders="true").write.option("compression", "zstd").parquet(str(parquet))
     reads.check()
     reads.rows = rows
+    assert reads.bare("offset long").count() == rows, "the bare source has as many rows"
     print(f"{shape.topic}: {rows:,} records", flush=True)
     return reads, rows
 

@@ -29,6 +29,13 @@ class BareSource(FirnlineSource):
         return BareReader(super().reader(schema), self._rows)
 
 
+class BarePartition(InputPartition):
+    """A task of the reader that is wrapped, and how many rows it hands out."""
+
+    def __init__(self, real: InputPartition, rows: int) -> None:
+        self.real, self.rows = real, rows
+
+
 class BareReader(DataSourceReader):
     """Repeats the first batch of each task of the reader that it wraps."""
 
@@ -37,12 +44,12 @@ class BareReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         found = self._real.partitions()
-        self._rows //= len(found)
-        return found
+        return [BarePartition(each, self._rows // len(found)) for each in found]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        first: pa.RecordBatch = next(iter(self._real.read(partition)))
-        left = self._rows
+        assert isinstance(partition, BarePartition)
+        first: pa.RecordBatch = next(iter(self._real.read(partition.real)))
+        left = partition.rows
         while left > 0:
             yield first.slice(0, left)
             left -= first.num_rows
