@@ -122,10 +122,17 @@ OPERATIONS = (
     # --------------------------------------------------------------------------------- log lines
     Mutant(
         "O5: lines that come too fast are counted",
-        "runtime.logs.lines:LineLogger.log",
+        "runtime.logs.lines:LineLogger._allowed",
         "not allowance.take(self._now_s())",
         "False",
         tests=(_LINES + "test_what_a_client_can_cause_has_a_bound_and_the_rest_is_counted",),
+    ),
+    Mutant(
+        "O5: of logs with a loss every one is named",
+        "runtime.logs.lines:LineLogger.log",
+        "0 if line.is_loss else ",
+        "",
+        tests=(_LINES + "test_after_a_crash_every_log_that_lost_something_is_named",),
     ),
     Mutant(
         "O5: what goes on has a bound of its own",
@@ -178,8 +185,8 @@ OPERATIONS = (
     ),
     Mutant(
         "O6: a refused request names its client",
-        "api.dispatch:Dispatcher.on_frame",
-        "problem.asked = asked_of(frame)",
+        "runtime.net:Connection._on_frame",
+        "problem.asked = asked_of(data[SIZE_BYTES:end])",
         "pass",
         tests=(_REFUSED + "test_it_names_client_address_api_version_and_reason",),
     ),

@@ -117,15 +117,6 @@ class Dispatcher:
 
         Raises ProtocolError: the caller closes the connection.
         """
-        try:
-            return self._on_frame(connection, frame, now_ms, owns_bytes=owns_bytes)
-        except ProtocolError as problem:
-            problem.asked = asked_of(frame)
-            raise
-
-    def _on_frame(
-        self, connection: Connection, frame: memoryview, now_ms: int, *, owns_bytes: bool
-    ) -> Effects:
         self.sliced_request = None
         try:
             key_and_version, correlation_id, client_length = _unpack_start(frame)

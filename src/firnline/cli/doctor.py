@@ -256,7 +256,7 @@ def _show(report: _Report, style: str) -> None:
         looked = dict(sorted(report.looked.items()))
         as_json({"looked_at": looked, "findings": [each._asdict() for each in report.findings]})
     else:
-        said = ", ".join(f"{n} {what}" for what, n in sorted(report.looked.items())) or "nothing"
+        said = ", ".join(f"{what}: {n}" for what, n in sorted(report.looked.items())) or "nothing"
         paragraph(f"looked at: {said}", err=True)
         rows(
             [each._asdict() for each in report.findings],

@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol, TypeVarTuple
 
+from firnline.api.dispatch import Dispatcher, asked_of
 from firnline.base.effects import Effects
 from firnline.base.errors import (
     Bug,
@@ -44,7 +45,6 @@ from firnline.runtime.turn import ResponseFrame
 
 if TYPE_CHECKING:
     from firnline.api.context import RequestContext
-    from firnline.api.dispatch import Dispatcher
 
 _SENDFILE_STEP_BYTES = MIB
 # The most that one step sends, about a millisecond: parts of a response, a few us each. One sendfile call
@@ -399,7 +399,8 @@ class Connection:
             self._do(answer)
             if large is None:  # a sliced Produce must append all its batches before the next one
                 self._overlap(data)
-        except ProtocolError:
+        except ProtocolError as problem:
+            problem.asked = asked_of(data[SIZE_BYTES:end])
             raise
         except Exception as problem:  # noqa: BLE001 - `failed` decides
             self.failed(problem)

@@ -9,6 +9,8 @@ import pytest
 from firnline.base.errors import ConfigError
 from firnline.base.log_lines.cluster import ISR_SHRUNK, TOPIC_CREATED
 from firnline.base.log_lines.line import LOGGERS, Fields
+from firnline.base.log_lines.render import ALL_LINES
+from firnline.base.log_lines.storage import LOG_BEGINS_EMPTY, LOG_CUT, RECORDS_LOST, STRAY_LOG
 from firnline.base.log_lines.tier import SEGMENT_COPIED, STORE_FAILS
 from firnline.cli.server import log_to_stderr
 from firnline.runtime.logs.levels import (
@@ -109,6 +111,17 @@ def test_what_goes_on_for_a_month_is_a_few_hundred_lines_a_day(lines: Lines) -> 
     assert message == "lines left out"
     left_out = sum(int(str(fields.get("left_out", 0))) for _, _, fields in told)
     assert len(told) + left_out + int(str(counted["count"])) == 3 * 8_640
+
+
+def test_after_a_crash_every_log_that_lost_something_is_named(lines: Lines) -> None:
+    """Fears a broker with 1,000 cut logs that names twenty of them."""
+    logger = LineLogger(lambda: 0.0)
+    assert {LOG_CUT, LOG_BEGINS_EMPTY, STRAY_LOG, RECORDS_LOST} == {
+        line for line in ALL_LINES if line.is_loss
+    }
+    for partition in range(1_000):
+        logger.log(LOG_CUT(topic="t", partition=partition, end_offset=1, bytes_cut=9))
+    assert [fields["partition"] for _, _, fields in lines.found] == [*range(1_000)]
 
 
 def test_any_thread_may_log(lines: Lines) -> None:

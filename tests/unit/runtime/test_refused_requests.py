@@ -12,10 +12,12 @@ import pytest
 from firnline.api.dispatch import Dispatcher
 from firnline.base.errors import ProtocolError
 from firnline.base.log_lines.process import CLIENT_ID_CHARS_MAX
+from firnline.protocol.frame import SIZE_BYTES
 from firnline.runtime import listener
 from firnline.runtime.listener import Server
 from firnline.runtime.logs.formats import JsonFormatter, TextFormatter
 from firnline.runtime.logs.lines import BURST, LineLogger
+from firnline.runtime.net import Connection
 from tests.worlds.harness import Harness
 
 HOSTILE = [
@@ -33,9 +35,17 @@ def dispatcher() -> Dispatcher:
 
 def refuse(dispatcher: Dispatcher, frame: bytes) -> None:
     """Send a frame that is refused."""
-    connection: Any = SimpleNamespace(peer_host="10.0.0.7", listener="L", close=lambda: None)
+    connection: Any = SimpleNamespace(
+        peer_host="10.0.0.7",
+        listener="L",
+        close=lambda: None,
+        dispatcher=dispatcher,
+        _runtime=SimpleNamespace(now_ms=lambda: 0),
+        _at_once=lambda *_: None,
+    )
+    data = bytearray(len(frame).to_bytes(SIZE_BYTES, "big") + frame)
     with pytest.raises(ProtocolError) as found:
-        dispatcher.on_frame(connection, memoryview(bytearray(frame)), 0)
+        Connection._on_frame(connection, memoryview(data), len(data))
     server: Any = SimpleNamespace(bad_peers=0)
     Server.on_bad_peer(server, connection, found.value)
     assert server.bad_peers == 1

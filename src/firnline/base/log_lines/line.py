@@ -56,6 +56,7 @@ class LogLine(NamedTuple):
     fields    the names of what it may say, in order; a field that is None is left out
     meaning   what it tells the operator, for docs/reference/logs.md
     advice    what the operator can do, always the same: the line ends with it, as the field `advice`
+    is_loss   it names a log that has lost something. None of these is left out, however many come at once
     """
 
     logger: str
@@ -64,6 +65,7 @@ class LogLine(NamedTuple):
     fields: tuple[str, ...]
     meaning: str
     advice: str = ""
+    is_loss: bool = False
 
     def __call__(self, **fields: object) -> "Log":
         """Return the effect that logs this line with these fields."""
@@ -76,7 +78,7 @@ class LogLine(NamedTuple):
 
 @event
 class Log:
-    """Log one line. A line that repeats too fast is left out and counted, except at debug.
+    """Log one line. A line that repeats too fast is left out and counted, unless its kind is a loss.
 
     fields     or, so that they need not be made while the level is off, a function that returns them
     is_detail  one of many, which another line sums up: it is logged at debug

@@ -57,7 +57,7 @@ came before it has read again, and does not tell.
 - Of each line below, 20 are logged at once, and then one a second. What goes on gets fewer: after 200
   warnings of a kind one in five minutes, which makes 288 a day; after 1,000 other lines one in ten
   seconds; at debug 200 a second. The next one has `left_out`, the number of those that were not logged; or
-  `lines left out` says so.
+  `lines left out` says so. None is left out that names a log with a loss.
 - A reader of stderr that stops delays no request. 10,000 lines or 4 MiB wait for it; more are dropped, and
   `log lines were dropped` says how many. Lines that wait when a process is killed are lost.
 
@@ -95,7 +95,9 @@ def _row(line: LogLine) -> str:
     fields = ", ".join(f"`{name}`" for name in line.fields)
     level = LEVEL_NAMES[line.level]
     advice = f" Ends with `advice`: {line.advice}." if line.advice else ""
-    return f"| {line.message} | `{line.logger}` | {level} | {fields} | {line.meaning}{advice} |\n"
+    loss = " None of these is left out." if line.is_loss else ""
+    meaning = f"{line.meaning}{loss}{advice}"
+    return f"| {line.message} | `{line.logger}` | {level} | {fields} | {meaning} |\n"
 
 
 if __name__ == "__main__":

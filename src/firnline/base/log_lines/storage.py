@@ -40,6 +40,7 @@ LOG_CUT = LogLine(
     "log cut off",
     (*_PARTITION, "end_offset", "bytes_cut", "segments_dropped"),
     "The end of a log was not written whole when the process or the machine stopped.",
+    is_loss=True,
 )
 LOG_BEGINS_EMPTY = LogLine(
     _LOG,
@@ -47,6 +48,7 @@ LOG_BEGINS_EMPTY = LogLine(
     "log begins empty at its log start",
     (*_PARTITION, "log_start_offset", "files_end_offset"),
     "All that its files held is below the log start.",
+    is_loss=True,
 )
 CHECKPOINT_DELAYED = LogLine(
     _LOG,
@@ -92,6 +94,7 @@ STRAY_LOG = LogLine(
     ("path", "reason", "advice"),
     "This broker serves nothing from it: it belongs to no topic of the cluster, or to a replica that is now"
     " elsewhere.",
+    is_loss=True,
 )
 INDEX_REBUILT = LogLine(
     _REPLICA,
@@ -113,6 +116,7 @@ RECORDS_LOST = LogLine(
     "committed records were lost",
     (*_PARTITION, "leader", "from_offset", "to_offset"),
     "The new leader lacks them, so this replica truncated them: up to, not including, `to_offset`.",
+    is_loss=True,
 )
 DOES_NOT_FOLLOW = LogLine(
     _REPLICA,

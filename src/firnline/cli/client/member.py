@@ -1,5 +1,6 @@
 """Reads as a member of a group, which decides about the partitions and keeps the offsets. WORLD."""
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -13,7 +14,7 @@ from firnline.client.deadline import Deadline
 
 # A place of librdkafka's in a log, in place of an offset.
 _BEGINNING, _END = -2, -1
-_SLICE_S = 0.5
+_SLICE_S, _PAUSE_S = 0.5, 0.1
 
 
 def is_cooperative(settings: Mapping[str, str]) -> bool:
@@ -130,6 +131,7 @@ class Member:
                     f"the offsets of group {self._group} did not come within"
                     f" {self._cluster.timeout_s:g} s{why}"
                 )
+            time.sleep(_PAUSE_S)  # an error may come at once
 
     def _renew_deadline(self) -> None:
         self._cluster.deadline = Deadline(self._cluster.timeout_s)

@@ -2,7 +2,8 @@
 
 Clients, other nodes and a broken disk or store cause many of the lines, and some last for a month. So there
 are two bounds for each kind of line. One is for a burst, the other for what goes on: `BOUNDS`. Lines beyond
-them are counted, and the next line of the kind, or one at the next look, says how many were left out.
+them are counted, and the next line of the kind, or one at the next look, says how many were left out. Lines
+that name a log with a loss have no bound: after a crash an operator needs all of their names.
 """
 
 import logging
@@ -72,6 +73,16 @@ class LineLogger:
         logger = logging.getLogger(line.logger)
         if not logger.isEnabledFor(level):
             return
+        more = 0 if line.is_loss else self._allowed(line, level)
+        if more is None:
+            return
+        fields = dict(effect.known_fields())
+        if more:
+            fields["left_out"] = more
+        logger.log(level, line.message, extra={"fields": fields}, exc_info=problem)
+
+    def _allowed(self, line: LogLine, level: int) -> int | None:
+        """Return how many lines of the kind were left out before this one; None to leave it out, too."""
         kind = line.message, level
         with self._lock:
             allowance = self._allowances.get(kind)
@@ -80,13 +91,10 @@ class LineLogger:
             if not allowance.take(self._now_s()):
                 allowance.left_out += 1
                 self._left_out[kind] = line
-                return
+                return None
             more, allowance.left_out = allowance.left_out, 0
             self._left_out.pop(kind, None)
-        fields = dict(effect.known_fields())
-        if more:
-            fields["left_out"] = more
-        logger.log(level, line.message, extra={"fields": fields}, exc_info=problem)
+            return more
 
     def sweep(self) -> None:
         """Say how many lines were left out, of each kind that has an allowance again."""
