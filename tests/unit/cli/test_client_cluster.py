@@ -1,6 +1,7 @@
 """What `produce` and `consume` make of errors of librdkafka: which pass, and what is said of the rest."""
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import confluent_kafka
@@ -10,7 +11,7 @@ from confluent_kafka import KafkaError, KafkaException
 from firnline.base.errors import FirnlineError
 from firnline.cli.client.librdkafka import Complaints, plain
 from firnline.cli.client.stopping import StopSignals
-from firnline.cli.client.topics import _PASSING, Cluster
+from firnline.cli.client.topics import _PASSING, LATEST, Cluster
 from firnline.client.connection import NoAnswer
 from firnline.client.deadline import Deadline
 
@@ -20,9 +21,9 @@ class Client:
         pass
 
 
-def cluster(timeout_s: float = 5.0) -> Cluster:
+def cluster(timeout_s: float = 5.0, client: Client | None = None) -> Cluster:
     return Cluster(
-        Client(),
+        client or Client(),
         confluent_kafka,
         "h:1",
         complaints=Complaints(),
@@ -50,6 +51,27 @@ def failing(code: int, *answers: Any) -> Callable[[float], Any]:
 def test_what_passes_is_asked_again(name: str) -> None:
     """`consume -e` right after a topic of 1,000 partitions was made ended with "Not leader for partition"."""
     assert cluster().ask(failing(getattr(KafkaError, name), None, "answer")) == "answer"
+
+
+class Listing(Client):
+    """Answers for one partition: the first time that another broker leads it, then with offset 7."""
+
+    def __init__(self, code: int) -> None:
+        self._problems: list[KafkaError | None] = [KafkaError(code), None]
+
+    def offsets_for_times(self, asked: list[Any], timeout: float) -> list[Any]:
+        (place,) = asked
+        problem = self._problems.pop(0)
+        return [SimpleNamespace(topic=place.topic, partition=0, error=problem, offset=7)]
+
+
+def test_a_partition_whose_leader_has_moved_is_asked_for_again() -> None:
+    """librdkafka says it of the partition, and not of the request."""
+    assert cluster(client=Listing(KafkaError.NOT_LEADER_FOR_PARTITION)).offsets(
+        [("t", 0)], LATEST
+    ) == {("t", 0): 7}
+    with pytest.raises(FirnlineError, match=r"t \[0\]: .*uthorization"):
+        cluster(client=Listing(KafkaError.TOPIC_AUTHORIZATION_FAILED)).offsets([("t", 0)], LATEST)
 
 
 def test_what_does_not_pass_in_time_is_told_with_the_time() -> None:
