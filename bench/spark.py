@@ -4,7 +4,9 @@ The same rows three times, in one session with two cores: segments of a tier, wh
 batches in Apache Kafka, which Spark's own Kafka source reads; and Parquet files (zstd). The sink is `noop`,
 all is warm, and each figure is a median of rounds in turn. Bars: a full scan at 3.0x the connector for values
 of 100 bytes and at 2.0x for 1 KiB, and at 0.9x `read.parquet`; two columns at 2x all columns; `offset` alone,
-and a count, at 10x the connector. Without Java 17 and Maven the connector is left out: the output says so.
+and a count, at 10x the connector. It fails where a full scan is below 2.14x or 1.59x the connector, as with
+numpy alone. Without Java 17 and Maven the connector is left out: the output says so.
+Rows go from Python to the JVM through Unix sockets, or through TCP with `--tcp`.
 `bare` is what Spark takes for the same rows of a Python source that reads nothing (`bench/spark_bare.py`).
 
     make bench QUESTION=spark       python -m bench.spark --values 100 --records 100000 for a first look
@@ -55,6 +57,9 @@ HEADERS = (("trace", b"0123456789abcdef"), ("type", b"flight"))
 _NOT_YET = (Code.UNKNOWN_TOPIC_OR_PARTITION, Code.NOT_LEADER_OR_FOLLOWER)  # of a new topic
 NARROW = ("offset", "timestamp")
 CONNECTOR_BARS = {100: 3.0, KIB: 2.0}
+CONNECTOR_FLOORS = {100: 2.14, KIB: 1.59}  # below these the bench fails
+# Spark's own setting for Python sources: docs/SPARK.md says why `session()` leaves it off.
+UNIX_SOCKETS = "spark.python.unix.domain.socket.enabled"
 PARQUET_BAR, NARROW_BAR, HEADER_BAR = 0.9, 2.0, 10.0
 
 
@@ -251,11 +256,32 @@ def prepare(
     return reads, rows
 
 
+class Missed(NamedTuple):
+    """A bar that is not met."""
+
+    topic: str
+    job: str
+    baseline: str
+    ratio: float
+    bar: float
+    fails: bool
+
+    def __str__(self) -> str:
+        slow = ", slower than with numpy alone" if self.fails else ""
+        return f"{self.topic} {self.job}: {self.ratio:.2f}x {self.baseline}, bar {self.bar}x{slow}"
+
+
 def compare(
     reads: Reads, shape: Shape, *, rows: int, rounds: int
-) -> tuple[list[dict[str, object]], list[str]]:
+) -> tuple[list[dict[str, object]], list[Missed]]:
     """Measure one topic; return a row for each job, and the bars that are not met."""
-    found = medians(reads.jobs(), rounds)
+    return compared(medians(reads.jobs(), rounds), shape, rows=rows)
+
+
+def compared(
+    found: dict[str, float], shape: Shape, *, rows: int
+) -> tuple[list[dict[str, object]], list[Missed]]:
+    """Return a row for each job, and the bars that are not met, from the times of `medians`."""
     table: list[dict[str, object]] = []
     missed = []
     for job in ("all columns", "with headers", "two columns", "offset", "count"):
@@ -266,9 +292,12 @@ def compare(
             other = found.get("all columns/ours" if baseline == "all" else f"{job}/{baseline}")
             if other is None:
                 continue
-            row[f"/ {baseline}"] = f"{other / ours:.2f}x" + (f" (bar {bar}x)" if bar else "")
-            if other / ours < bar:
-                missed.append(f"{shape.topic} {job}: {other / ours:.2f}x {baseline}, bar {bar}x")
+            ratio = other / ours
+            row[f"/ {baseline}"] = f"{ratio:.2f}x" + (f" (bar {bar}x)" if bar else "")
+            if ratio < bar:
+                is_full = (job, baseline) == ("all columns", "connector")
+                fails = is_full and ratio < CONNECTOR_FLOORS[shape.value_bytes]
+                missed.append(Missed(shape.topic, job, baseline, ratio, bar, fails))
         table.append(row)
         print(*row.values(), sep="  ", flush=True)
     return table, missed
@@ -291,16 +320,17 @@ def bars(job: str, shape: Shape) -> list[tuple[str, float]]:
 
 
 def main() -> None:
-    """Print the ratios, and the bars that are not met."""
+    """Print the ratios, and the bars that are not met; exit with 1 if a scan is slower than it once was."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--values", type=int, nargs="*", default=list(CONNECTOR_BARS))
     parser.add_argument("--codecs", nargs="*", default=[NAMES[each] for each in (NONE, LZ4, ZSTD)])
     parser.add_argument("--records", type=int, help="of a topic; by default 480 MB of them")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--tcp", action="store_true", help="as Spark is by default")
     asked = parser.parse_args()
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        bootstrap, confs = "", {}
+        bootstrap, confs = "", {} if asked.tcp else {UNIX_SOCKETS: "true"}
         try:
             confs["spark.jars"] = spark_kafka.jars()
             cluster = kafka.start(directory / "kafka", heap="1g", is_short=False)
@@ -316,13 +346,16 @@ def main() -> None:
             ready[shape] = prepare(spark, directory, shape, records=records, bootstrap=bootstrap)
         print("measuring", flush=True)
         table: list[dict[str, object]] = []
-        missed: list[str] = []
+        missed: list[Missed] = []
         for shape, (reads, rows) in ready.items():
             lines, below = compare(reads, shape, rows=rows, rounds=asked.rounds)
             table += lines
             missed += below
     report("Spark reads a topic: ratios to baselines of the same run", table)
-    print("not met:\n  " + "\n  ".join(missed) if missed else "every bar is met")
+    said = "\n  ".join(map(str, missed))
+    print(f"not met:\n  {said}" if missed else "every bar is met")
+    if any(each.fails for each in missed):
+        raise SystemExit(1)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ Python source of the same rows can be faster; how near ours comes to it is what 
 """
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -44,7 +45,11 @@ class BareReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         found = self._real.partitions()
-        return [BarePartition(each, self._rows // len(found)) for each in found]
+        shares = [self._rows * number // len(found) for number in range(len(found) + 1)]
+        return [
+            BarePartition(real, high - low)
+            for real, (low, high) in zip(found, pairwise(shares), strict=True)
+        ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, BarePartition)

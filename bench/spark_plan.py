@@ -91,7 +91,7 @@ def rows(partition: int, count: int, size_bytes: int) -> Iterator[CatalogSegment
             base + OFFSETS_PER_SEGMENT - 1,
             size_bytes,
             at + SEGMENT_MS - 1,
-            ((0, 0),),
+            ((0, base),),  # of a segment: where its first epoch begins in it
             segment_stem(TOPIC_ID, partition, base_offset=base, segment_id=segment_id),
             _SUFFIXES,
             fingerprint=Fingerprint(False, number, number, sums),

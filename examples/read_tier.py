@@ -129,7 +129,7 @@ def main(uri: str, topic: str = "", topic_id: str = "") -> None:
     tier = Tier(uri)
     found = [entry for entry in topics(tier) if topic in ("", entry[0])]
     if not topic:
-        print(*("\t".join(entry) for entry in found), sep="\n")
+        print(*["\t".join(entry) for entry in found] or ["no topic is in this tier"], sep="\n")
         return
     ids = [entry[1] for entry in found if topic_id == entry[1] or entry[2] == "present"]
     topic_id = topic_id or (ids or [""])[0]
@@ -146,4 +146,4 @@ def main(uri: str, topic: str = "", topic_id: str = "") -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main(*sys.argv[1:]) if 2 <= len(sys.argv) <= 4 else sys.exit(__doc__)

@@ -1,36 +1,62 @@
-"""Have the page cache forget a file, for tests of what is not in memory.
+"""Have the page cache forget a file, for tests of what is not in memory."""
 
-A look at a page that is not in memory may have the kernel begin to read it, and pages that are being
-read are not dropped. So the file under test is not looked at: another one beside it shows whether this
-file system drops pages at all.
-"""
-
-import itertools
+import ctypes
+import mmap
 import os
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from firnline.runtime.disk import in_memory
-
-_SIZE_BYTES = 64 * 1024
-_numbers = itertools.count()
+_WITHIN_S = 10
+_LOOKS = 100
 
 
-def forget(path: Path) -> None:
-    """Drop all pages of a file; skips the test where the file system keeps them, or cannot say."""
-    beside = path.with_name(f"beside-{next(_numbers)}")
-    beside.write_bytes(bytes(_SIZE_BYTES))
-    _drop(beside)
-    with beside.open("rb") as file:
-        keeps = in_memory(file.fileno(), 0, _SIZE_BYTES)
-    beside.unlink()
-    if keeps:
-        pytest.skip("NOT RUN: this file system keeps its pages, or cannot say")
-    _drop(path)
+def _forget(path: Path) -> None:
+    """Drop all pages of a file; skips the test where the file system keeps them.
 
-
-def _drop(path: Path) -> None:
-    with path.open("rb") as file:
+    The kernel does not drop a page that it has in its hands at that moment, so it is asked until all are
+    gone. The question which are there reads none of them.
+    """
+    until_s = time.monotonic() + _WITHIN_S
+    with path.open("r+b") as file:
         os.fsync(file.fileno())
-        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        while True:
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+            kept = _pages_in_memory(file.fileno())
+            if not kept:
+                return
+            if time.monotonic() > until_s:
+                pytest.skip(f"NOT RUN: this file system keeps {kept} pages in memory")
+            time.sleep(0.01)
+
+
+def was_missed(look: Callable[[], bool], *paths: Path) -> bool:
+    """Whether one look of many says that pages of the files were missing, which are dropped before each.
+
+    A look has the kernel begin to read them, and a fast disk may have done that before the look ends: then
+    they are there, and nobody waited.
+    """
+    for _ in range(_LOOKS):
+        for path in paths:
+            _forget(path)
+        if look():
+            return True
+    return False
+
+
+def _pages_in_memory(fd: int) -> int:
+    size = os.fstat(fd).st_size
+    pages = (ctypes.c_ubyte * -(-size // mmap.PAGESIZE))()
+    with mmap.mmap(fd, size) as mapped:
+        begin = ctypes.c_ubyte.from_buffer(mapped)
+        try:
+            libc = ctypes.CDLL(None, use_errno=True)
+            address = ctypes.c_void_p(ctypes.addressof(begin))
+            if libc.mincore(address, ctypes.c_size_t(size), pages):
+                error = ctypes.get_errno()
+                raise OSError(error, os.strerror(error))
+        finally:
+            del begin
+    return sum(page & 1 for page in pages)

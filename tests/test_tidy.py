@@ -112,6 +112,7 @@ UNUSED = {
     "pytest_runtest_setup": "pytest calls it",
     "reportLatestOffset": "Spark calls it",
     "streamReader": "Spark calls it",
+    "streamWriter": "Spark calls it, too",
 }
 
 

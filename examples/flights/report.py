@@ -138,7 +138,7 @@ def draw_delays(by_hour: pd.DataFrame, path: Path) -> None:
             if pd.notna(mean):
                 axes.text(
                     x, y, f"{round(mean)}", ha="center", va="center", fontsize=8,
-                    color="white" if mean > 28 else "#4a4036",
+                    color="white" if mean > 22 else "#4a4036",
                 )  # fmt: skip
     for line in range(1, len(grid.index)):
         axes.axhline(line - 0.5, color="#fbfaf7", linewidth=1)

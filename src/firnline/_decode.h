@@ -236,7 +236,7 @@ static int read_batch(struct scan *s, int64_t batch) {
         if (at) at = get_int32(at, next, &delta);
         if (!at || delta < 0 || delta > last_delta) return 0;
         if (!is_append_time) time = (int64_t)(first_time + (uint64_t)time_delta);
-        if (time > TIME_MS_MAX || time < -TIME_MS_MAX) return 0;
+        if (times && (time > TIME_MS_MAX || time < -TIME_MS_MAX)) return 0;
         int64_t offset = (int64_t)((uint64_t)base + (uint64_t)delta);
         int is_inside = offset >= s->low && offset < s->high;
         if (s->fields & (KEYS | VALUES | HEADERS) && !read_fields(s, at, next, is_inside)) return 0;

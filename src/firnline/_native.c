@@ -6,7 +6,8 @@
  * bytes, and is its oracle in tests/unit/native: `turn` in runtime/turn.py, `common_request` in api/fast_path.py,
  * `common_batch`, `common_records`, `survey` and `renumber` in records/fast_path.py. No state is kept between calls.
  * The functions of compaction are in _compaction.h, their reference implementations in log/compaction/cleaner.py;
- * those of a scan in _decode.h, their reference implementations in spark.
+ * those of a scan in _decode.h, their reference implementations in spark; that of a plan in _catalog.h, its reference
+ * implementation in tiered/catalog/format.py.
  */
 #define _GNU_SOURCE  /* preadv2 */
 #define PY_SSIZE_T_CLEAN
@@ -352,6 +353,7 @@ static PyObject *common_records(PyObject *module, PyObject *const *args, Py_ssiz
 }
 #include "_compaction.h"
 #include "_decode.h"
+#include "_catalog.h"
 
 /* ---- a body in another codec ------------------------------------------------------------------ */
 
@@ -904,6 +906,7 @@ static PyMethodDef methods[] = {
     {"survey", (PyCFunction)(void (*)(void))survey, METH_FASTCALL, "See records/fast_path.py."},
     {"common_batch", common_batch, METH_O, "See records/fast_path.py."},
     {"common_records", (PyCFunction)(void (*)(void))common_records, METH_FASTCALL, "See records/fast_path.py."},
+    {"common_rows", (PyCFunction)(void (*)(void))common_rows, METH_FASTCALL, "See tiered/catalog/format.py."},
     {"common_request", (PyCFunction)(void (*)(void))common_request, METH_FASTCALL, "See api/fast_path.py."},
     {"walk_batches", (PyCFunction)(void (*)(void))walk_batches, METH_FASTCALL, "See records/walk.py."},
     {NULL, NULL, 0, NULL},

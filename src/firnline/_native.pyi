@@ -1,9 +1,11 @@
 import select
 from array import array
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from firnline.base.ports import Buffer
+
+T = TypeVar("T")
 
 def decode_records(
     body: Buffer, begins: Any, ends: Any, heads: Any, low: int, high: int, fields: int, /
@@ -31,6 +33,12 @@ def turn(
     /,
 ) -> float: ...
 def common_batch(data: Buffer, /) -> tuple[int, ...] | None: ...
+def common_records(
+    data: Buffer, position: int, at_most: int, /
+) -> tuple[list[tuple[Any, ...]], int]: ...
+def common_rows(
+    data: Buffer, at: int, row: type[T], suffixes: tuple[str, ...], /
+) -> tuple[list[T], int]: ...
 def common_request(data: memoryview, size: int, /) -> tuple[Any, ...] | None: ...
 def walk_batches(
     data: Buffer, epochs: array[int], offsets: bytes, times: bytes, state: array[int], /

@@ -21,11 +21,11 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.chaos.image import copy_of_the_disk, make_image, mounted
 from tests.chaos.kill import Report
-from tests.chaos.power_cut import stop_at_once
 from tests.chaos.workload import PATIENCE_S, SILENT
 from tests.mixed.sameness import Disk, differences, read_disk
 from tests.peers.nodes import BROKER, CONTROLLER, FIRNLINE, QUICK, Cluster, Node
 from tests.peers.quorum import View, await_caught_up, await_leader
+from tests.peers.stopped import stop_at_once
 
 SETTINGS = {
     **QUICK,

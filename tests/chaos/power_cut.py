@@ -5,10 +5,8 @@ on that disk; the producers never notice more than a pause. So every cut is also
 """
 
 import contextlib
-import os
 import random
 import shutil
-import signal
 import threading
 import time
 from pathlib import Path
@@ -30,6 +28,7 @@ from tests.chaos.workload import (
     violations,
 )
 from tests.peers.nodes import eventually
+from tests.peers.stopped import stop_at_once
 from tests.peers.topics import cluster_of
 
 TOPIC, PARTITIONS = "cut", 3
@@ -187,20 +186,3 @@ class Disk:
 
     def close(self) -> None:
         self._mount.close()
-
-
-def stop_at_once(pid: int) -> None:
-    """SIGSTOP a process and wait until each of its threads has stopped."""
-    os.kill(pid, signal.SIGSTOP)
-    deadline = time.monotonic() + PATIENCE_S
-    while any(state not in "Tt" for state in _states(pid)):
-        assert time.monotonic() < deadline, "the broker does not stop"
-        time.sleep(0.001)
-
-
-def _states(pid: int) -> list[str]:
-    found = []
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # the thread has ended
-            found.append((task / "stat").read_text().rpartition(")")[2].split()[0])
-    return found

@@ -17,7 +17,6 @@ from tests.chaos.clients import Client
 from tests.chaos.controllers import tracebacks
 from tests.chaos.image import copy_of_the_disk, make_image, mounted
 from tests.chaos.kill import Report
-from tests.chaos.power_cut import stop_at_once
 from tests.chaos.workload import PATIENCE_S, SILENT, Reader, Workload, read_all, violations
 from tests.peers.nodes import (
     BROKER,
@@ -30,6 +29,7 @@ from tests.peers.nodes import (
     bytes_in,
     eventually,
 )
+from tests.peers.stopped import stop_at_once
 from tests.peers.topics import await_partitions, cluster_of, is_complete
 
 TOPIC, PARTITIONS, REPLICAS = "copied", 3, 3

@@ -16,9 +16,9 @@ import pytest
 from firnline.client.deadline import Deadline
 from firnline.client.snapshots import QuorumMember, snapshots_of
 from firnline.records.batch import BatchHeader, headers
-from tests.chaos.power_cut import stop_at_once
 from tests.peers.nodes import CONTROLLER, FIRNLINE, QUICK, Cluster, Node, eventually
 from tests.peers.quorum import await_caught_up
+from tests.peers.stopped import stop_at_once
 
 SETTINGS = {
     **QUICK,
@@ -167,7 +167,7 @@ _SYNCED = ("damaged below its recovery point", "offset=", "remedy=")
         ),
         (
             lambda n: (n.data / "meta.properties").unlink(),
-            ("not formatted", "firnline storage format"),
+            ("no meta.properties says whose they are", "put that file back", "node.id=1"),
         ),
     ],
     ids=[
@@ -177,7 +177,7 @@ _SYNCED = ("damaged below its recovery point", "offset=", "remedy=")
         "log that ends too early",
         "quorum-state",
         "another node",
-        "not formatted",
+        "no meta.properties",
     ],
 )
 def test_a_start_is_refused_with_what_is_wrong_and_what_to_do(
@@ -185,7 +185,7 @@ def test_a_start_is_refused_with_what_is_wrong_and_what_to_do(
 ) -> None:
     node = victim.damage(harm)
     before = len(node.log_text())
-    # Not by way of `start`, which would format what is not formatted.
+    # Not by way of `start`, which formats what is not formatted.
     node.launch()
     eventually("an end of the process", lambda: not node.is_running)
     reported = node.log_text()[before:]
@@ -222,7 +222,7 @@ def test_what_a_crash_may_leave_is_repaired_and_the_rest_comes_from_the_others(
     node.start()
     view = await_caught_up(victim.cluster)
     assert view.ends[node.node_id] >= view.high_watermark
-    assert said in node.log_text()[before:]
+    eventually("it says so", lambda: said in node.log_text()[before:])
 
 
 def _damage_snapshots_and_lose_the_first_segment(node: Node) -> None:
@@ -252,8 +252,8 @@ def test_a_damaged_snapshot_is_renamed_and_the_rest_comes_from_log_or_leader(
     node.start()
     view = await_caught_up(victim.cluster)
     assert view.ends[node.node_id] >= view.high_watermark
+    eventually("it says so", lambda: said in node.log_text()[before:])
     reported = node.log_text()[before:]
-    assert said in reported, reported
     assert str(node.metadata) in reported
     damaged = list(node.metadata.glob("*.checkpoint.damaged"))
     assert damaged

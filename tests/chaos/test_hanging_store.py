@@ -111,7 +111,7 @@ def test_a_flush_is_answered_in_time_while_copies_hang(node: Hanging) -> None:
         began_s = time.monotonic()
         with pytest.raises(NotAllCopied) as caught:
             admin.tier_flush(TOPIC, (), timeout_s=1)
-        assert time.monotonic() - began_s < 5
+        assert time.monotonic() - began_s < 15
         [row] = caught.value.rows
         assert (row["log_end_offset"], row["highest_remote_offset"]) == (RECORDS, -1)
         assert "a copy is in progress" in row["problem"]

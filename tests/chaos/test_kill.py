@@ -9,13 +9,14 @@ import pytest
 from tests.chaos.kill import run_kills
 from tests.chaos.workload import Positions, violations
 
-CYCLES = int(os.environ.get("FIRNLINE_KILL_CYCLES", "10"))
+CYCLES = int(os.environ.get("FIRNLINE_KILL_CYCLES", "6"))
 SOAK_CYCLES = 50
-# A record is accepted within this time from the start of the process (I34): generous, for a loaded machine.
-BACK_MS = 5000
+# A record is accepted within this time from the start of the process (I34): a tenth of the session that the
+# broker would wait for otherwise. `bench.startup` has the time on an idle machine.
+BACK_MS = 60_000
 
 
-def test_ten_kills_lose_double_and_reorder_nothing(
+def test_kills_lose_double_and_reorder_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The session of the killed broker lasts ten minutes here: only a broker that knows its own earlier

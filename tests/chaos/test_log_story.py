@@ -21,7 +21,7 @@ from firnline.testing.cluster import Cluster
 from tests.peers.nodes import eventually
 
 TOPIC = "orders"
-QUIET_S, QUIET_TRIES = 4.0, 5
+QUIET_S, QUIET_TRIES = 11.0, 5  # longer than what a node does every ten seconds
 FORGED = "x\n2026-01-01 00:00:00,000 CRITICAL firnline: forged\x1b[2J"
 
 
@@ -175,6 +175,43 @@ def test_a_group_is_formed_and_left(cluster: Cluster) -> None:
     for node_id in cluster.node_ids:
         assert not re.search(r"^\S+ \S+ CRITICAL", cluster.log_text(node_id), re.MULTILINE)
         assert "\x1b" not in cluster.log_text(node_id)
+
+
+def test_a_topic_is_made_altered_and_deleted(cluster: Cluster) -> None:
+    """All nodes tell the same changes, with one id of the topic."""
+    story = Story(cluster)
+    with Admin(cluster.bootstrap) as admin:
+        admin.create_topic(
+            "bills", partitions=1, replication_factor=3, configs={"retention.ms": "5000"}
+        )
+        made = story.find(
+            'topic created topic=bills .*partitions=1 replication_factor=3 configs="?retention.ms=5000',
+            *cluster.node_ids,
+        )
+        admin.alter_topic("bills", changes={"retention.ms": "6000"})
+        story.find(
+            r'config changed resource=topic:bills changes="retention.ms=6000 \(was 5000\)"',
+            *cluster.node_ids,
+        )
+        admin.set_partitions("bills", 2)
+        story.find("partitions added topic=bills .*partitions=2 was=1 ", *cluster.node_ids)
+        admin.delete_topic("bills")
+        gone = story.find("topic deleted topic=bills .*partitions=2 ", *cluster.node_ids)
+    assert len({field(line, "topic_id") for line in (*made.values(), *gone.values())}) == 1
+
+
+def test_a_coordinator_moves(cluster: Cluster) -> None:
+    """The broker that stops says that it coordinates no more, and another one that it does."""
+    story, node_id = Story(cluster), cluster.leader_of("__consumer_offsets")
+    cluster.stop_node(node_id)
+    moved = "coordinator{} topic=__consumer_offsets partition=0 "
+    left = story.find(moved.format(" unloaded"), node_id)
+    successor = cluster.leader_of("__consumer_offsets")
+    assert successor != node_id
+    took = story.find(moved.format(" loaded"), successor)
+    assert int(field(took[successor], "leader_epoch")) > int(field(left[node_id], "leader_epoch"))
+    cluster.start_node(node_id)
+    cluster.await_in_sync(TOPIC, "__consumer_offsets")
 
 
 def test_what_strangers_send_is_refused_in_few_lines(cluster: Cluster) -> None:

@@ -63,7 +63,8 @@ def test_a_damaged_replica_is_led_by_others_and_comes_back_repaired(
             damaged.start()
             for name in (TOPIC, ALONE):
                 await_offline(cluster, name, [damaged.node_id])
-                assert f"partition is not served topic={name} partition=0" in damaged.log_text()
+                said = f"partition is not served topic={name} partition=0"
+                eventually("it says so", lambda said=said: said in damaged.log_text())
             await_partition(admin, ALONE, lambda it: not is_led(it))
             led = await_partition(admin, TOPIC, is_led)
             assert led.leader != damaged.node_id

@@ -4,6 +4,7 @@ One cluster of three nodes for all tests of the file, in their order: first all 
 node hangs, two nodes die, and all come back. The transcripts of the page are compared where they belong.
 """
 
+import json
 import os
 import re
 import shlex
@@ -12,31 +13,43 @@ import socket
 import subprocess
 import sys
 import time
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
 
+from firnline.server.broker_metrics.reference import printed_on
 from firnline.testing import Broker, Cluster
 from tests import pages
 from tests.chaos.image import CannotMount, in_memory, why_not
+from tests.metrics_page import families_at
 from tests.peers.nodes import eventually
-from tests.peers.ports import free_ports
-from tests.transcripts import run_transcript
+from tests.peers.ports import free_ports, free_ports_in_a_row
+from tests.peers.tools import shared
+from tests.transcripts import run_transcript, steps
 from tests.unit.cli.test_operations_page import METRIC, PAGE
+from tests.unit.cli.tree import ALL
 
 pytestmark = pytest.mark.slow
 NODES = 3
 ROWS = {row[0]: row[1:] for row in pages.rows_of(PAGE, "| you see |")}
-# Rows that are not made here, by their beginning, and why.
+# Rows that are not made here, by their beginning, and why. What the prose about damaged replicas and leader
+# epochs says is run in the tests that LOST_BROKER of tests/unit/cli/test_operations_page.py names.
 NOT_MADE = {
     "a node does not start": "each refusal is a test in test_operator_*.py",
     "`controller N: ...`": "tests/unit/cli/test_cluster.py and tests/unit/api/test_health.py make it",
     "`the log directory DIR has failed`": "tests/unit/broker/test_failing_disks.py makes it",
 }
 MADE: set[str] = set()
+RAN: list[list[str]] = []  # commands of ours, without the word firnline
+# Commands that the tests here do not run, by their beginning, and where they are run.
+RUN_ELSEWHERE = {
+    "dev": "tests/chaos/test_dev_and_its_tier.py, tests/unit/cli/test_dev_options.py",
+    "storage format": "tests/chaos/test_operator_directories.py, examples/cluster/README.md",
+    "tier check": "tests/unit/cli/test_tier_check.py, tests/compat/test_stores.py",
+    "broker unregister": "tests/compat/test_operations.py, where a broker is gone for good",
+}
 SETTINGS = {
     "broker.session.timeout.ms": 3000,
     "broker.heartbeat.interval.ms": 500,
@@ -92,15 +105,27 @@ class Site:
 
         return str(eventually(f"status says {pattern}", look))
 
-    def transcript(self, heading: str) -> None:
-        """Run the transcripts of a section of the page."""
+    def is_well(self) -> None:
+        """Wait until status says so. A node that was held up by other work tells of it for a minute."""
+        said = "firnline cluster status"
+        eventually("all is well", lambda: "all is well" in self.run(said, 0, 3), within_s=100)
+
+    def transcript(self, heading: str, begins: str = "", **replaced: str) -> None:
+        """Run the transcripts of a section of the page, or the one that begins with a command.
+
+        Numbers, names that contain one, and the width of columns are not compared.
+        """
         section = PAGE.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
-        found = pages.fenced(section, "console")
+        found = [each for each in pages.fenced(section, "console") if begins in each]
         assert found, heading
         ports = {f"2909{1 + n}": str(self.cluster.port(n)) for n in self.cluster.node_ids}
+        place, shell = self.cluster.directory, self.environment
         for block in found:
-            place, shell = self.cluster.directory, self.environment
-            run_transcript(block, place, shell, replaced=ports, within_s=30)
+            RAN.extend(pages.ours("\n".join(step.command for step in steps(block))))
+            run_transcript(
+                block, place, shell,
+                replaced=ports | replaced, within_s=30, are_numbers_compared=False,
+            )  # fmt: skip
 
 
 def shell_at(bootstrap: str, bin_: Path) -> dict[str, str]:
@@ -114,6 +139,7 @@ def shell_at(bootstrap: str, bin_: Path) -> dict[str, str]:
 
 
 def run(command: str, environment: dict[str, str], *codes: int) -> str:
+    RAN.extend(pages.ours(command))
     done = subprocess.run(
         ["bash", "-c", command],
         env=environment,
@@ -131,7 +157,7 @@ def run(command: str, environment: dict[str, str], *codes: int) -> str:
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     home = tmp_path_factory.mktemp("page")
-    (port,) = free_ports(1)  # the nodes have this one and the next ones
+    port = free_ports_in_a_row(3)  # the nodes have this one and the next ones
     settings = SETTINGS | {"firnline.metrics.port": port}
     cluster = Cluster(home / "c", nodes=NODES, tier=home / "tier", settings=settings)
     cluster.start()
@@ -148,7 +174,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 
 def test_what_to_look_at_when_all_is_well(site: Site) -> None:
-    eventually("all is well", lambda: "all is well" in site.run("firnline cluster status", 0, 3))
+    site.is_well()
     site.transcript("What to look at")
 
 
@@ -160,13 +186,11 @@ def test_every_metric_of_the_page_is_on_the_page_of_a_node(site: Site) -> None:
         if name.startswith(("firnline_", "kafka_", "python_"))
     }
     assert len(named) > 30
-    there: set[str] = set()
     for node in range(NODES):
         at = f"http://127.0.0.1:{site.metrics_port + node}/metrics"
-        with urllib.request.urlopen(at, timeout=30) as answer:
-            found = re.findall(r"^# TYPE (\w+)", answer.read().decode(), re.MULTILINE)
-        there |= {re.sub(r"_total$", "", name) for name in found}
-    assert named - there == set()
+        there = families_at(at)
+        assert named - there == set()
+        assert there == {*printed_on()["tier"]}, "docs/reference/metric-families.md has them"
 
 
 def test_no_client_connects(site: Site) -> None:
@@ -239,6 +263,49 @@ def test_metadata_snapshots(site: Site) -> None:
     assert re.search(r"\n +2 +\w+ +\d+", site.run(command))
 
 
+def test_a_record_in_the_tier_is_explained(site: Site) -> None:
+    tier = {"/mnt/tier": str(site.cluster.tier)}
+    site.transcript("The tier", "$ firnline tier explain", **tier)
+    written = site.run("firnline tier metadata")
+    assert "state=COPY_SEGMENT_FINISHED" in site.run("firnline tier metadata --of orders-0")
+    assert "orders-0" in written
+
+
+def test_a_lease_of_a_topic_is_ended(site: Site) -> None:
+    (command,) = [c for c in pages.in_code(PAGE) if c.endswith("--unset firnline.retention.leases")]
+    lease = f"job-1:{int(time.time() * 1000) + 3_600_000}"
+    site.run(f"firnline config alter --topic orders --any-key firnline.retention.leases={lease}")
+    described = "firnline topic describe orders"
+    eventually("the lease is shown", lambda: f"leases={lease}" in site.run(described))
+    assert site.run(command.replace("NAME", "orders")) == "altered orders\n"
+    eventually("the lease has ended", lambda: lease not in site.run(described))
+    (command,) = [c for c in pages.in_code(PAGE) if "--set remote.storage" in c]
+    assert site.run(command.replace("TOPIC", "orders")) == "altered orders\n"
+
+
+def test_what_kafkas_scripts_have(site: Site) -> None:
+    site.transcript("Commands that Kafka's scripts have")
+
+
+@pytest.mark.peer
+def test_kafkas_tool_gives_records_up_as_the_page_says(site: Site) -> None:
+    """Of offsets that are not there, so that nothing is lost."""
+    (line,) = [
+        each for each in pages.shell_of(PAGE).splitlines() if each.startswith("kafka-configs")
+    ]
+    tool, *words = shlex.split(line)
+    values = {
+        "...": site.cluster.bootstrap,
+        "P:OFFSET": "0:1000001",
+        "P:FIRST-LAST": "1:1000002-1000003",
+    }
+    for name, value in values.items():
+        words = [word.replace(name, value) for word in words]
+    assert "Completed updating" in shared().use(tool.removeprefix("kafka-"), *words)
+    found = site.run("firnline config describe --broker-defaults")
+    assert "0:1000001,1:1000002-1000003" in found
+
+
 # ---------------------------------------------------------------------------- the store fails
 
 
@@ -253,6 +320,9 @@ def test_the_store_of_the_tier_fails(site: Site) -> None:
         site.run("firnline tier flush orders --timeout 2", 3)
         site.status_says("copies to the tier fail: orders-0: ")
         assert str(data) in site.run(status, 3)
+        gives_up = "does not copy segments"
+        eventually("it gives up", lambda: gives_up in site.run("firnline tier status", 3))
+        site.transcript("The tier", "$ firnline tier status")
         site.run("firnline consume orders -p 0 -o -1 -n 1")  # what is local is still read
     finally:
         data.unlink()
@@ -298,10 +368,12 @@ def test_no_controller_is_active(site: Site) -> None:
     site.cluster.kill_node(3)
     Row("`broker N does not answer`")
     site.status_says("no controller is active")  # the last one may have been it, and resigns soon
-    site.logged("controller changed controller=none|the active controller does not answer")
+    site.logged("controller changed controller=none")
+    refused = site.run("echo x | firnline produce risky --timeout 2", 1)  # with an ISR of one, too
+    assert "broker 3, which leads partition 0, is not there: cannot reach a broker at" in refused
     site.transcript("When controllers are lost")
     began_s = time.monotonic()
-    assert "no-controller" in site.run("firnline doctor --watch 0", 3)
+    assert "no-controller" in site.run("firnline doctor --watch 0 --newest 0", 3)
     assert time.monotonic() - began_s < 30
     assert row.commands() == ["firnline cluster status"]
 
@@ -316,6 +388,13 @@ def test_a_partition_is_offline_and_an_unclean_election_costs_records(site: Site
     site.transcript("When a broker is lost")
     site.run(f"{elect} risky:0 --yes")
     site.logged("unclean election topic=risky partition=0 leader=2")
+    (grep,) = [each for each in pages.in_code(PAGE) if each.startswith("grep ")]
+    for of_page, here in (("topic=orders", "topic=risky"), ("partition=3", "partition=0")):
+        assert of_page in grep
+        grep = grep.replace(of_page, here)
+    told = site.run(f"cd {site.cluster.directory} && {grep}")
+    assert "partition offline" in told
+    assert "unclean election" in told
     site.run("echo other | firnline produce risky")
 
 
@@ -327,6 +406,29 @@ def test_after_a_crash_the_node_cuts_what_was_lost(site: Site) -> None:
     site.logged("log truncated log=risky-0 ")
     (wait,) = [line for line in pages.shell_of(PAGE).splitlines() if line.startswith("until ")]
     site.run(wait)
+
+
+def test_epochs_have_run_out_and_begin_again_at_a_lower_one(site: Site) -> None:
+    """What 'When epochs run out' does to all nodes, with numbers that are not at their end."""
+    site.run("firnline topic describe --under-replicated", 0)
+    site.cluster.stop()
+    ends: dict[Path, int] = {}
+    for node_id in site.cluster.node_ids:
+        place = site.cluster.directory / f"node-{node_id}" / "data"
+        assert "damage" not in site.run(f"firnline dump {place}")
+        newest = max((place / "__cluster_metadata-0").glob("*.log"))
+        last = site.run(f"firnline dump --batches {newest}").splitlines()[-1]
+        (epoch,) = re.findall(r"leader_epoch\D+(\d+)", last)
+        ends[newest.with_name("quorum-state")] = int(epoch)
+    epoch = max(ends.values())
+    for path in ends:
+        state = json.loads(path.read_text())
+        assert {"leaderEpoch", "leaderId", "votedId"} <= state.keys()
+        path.write_text(json.dumps({**state, "leaderEpoch": epoch, "leaderId": -1, "votedId": -1}))
+    site.cluster.start()
+    site.is_well()
+    (now,) = re.findall(r"\nepoch +(\d+)\n", site.run("firnline quorum status"))
+    assert epoch < int(now) < epoch + 10, "the next one, or a few later after votes that nobody won"
 
 
 # ---------------------------------------------------------------------------- a disk is full
@@ -368,3 +470,28 @@ def test_every_row_of_the_table_is_made_or_it_is_said_why_not() -> None:
     not_made = {see for see in ROWS if any(see.startswith(begins) for begins in NOT_MADE)}
     assert len(not_made) == len(NOT_MADE)
     assert {*ROWS} == MADE | not_made
+
+
+def parts_of(words: list[str]) -> tuple[list[str], set[str]]:
+    """Return the names of a command, and its options."""
+    names = [word for word in words if re.fullmatch(r"[a-z][a-z-]*", word)]
+    known = [" ".join(names[:n]) for n in (3, 2, 1) if " ".join(names[:n]) in ALL]
+    return known[0].split() if known else names[:1], {w for w in words if w.startswith("-")}
+
+
+def test_every_command_of_the_page_was_run() -> None:
+    """With the options that the page gives it. The tests above have run, in this order."""
+    ran = [parts_of(words) for words in RAN]
+    on_page = [*pages.ours(pages.shell_of(PAGE))]
+    for span in pages.in_code(PAGE):
+        on_page += pages.ours(span)
+    missing = []
+    for words in on_page:
+        names, options = parts_of(words)
+        is_group = not any(known == " ".join(names) for known in ALL)
+        if " ".join(words).startswith(tuple(RUN_ELSEWHERE)) or is_group:
+            continue
+        if not any(names == some and options <= given for some, given in ran):
+            missing.append(" ".join(words))
+    assert missing == []
+    assert len({" ".join(parts_of(words)[0]) for words in on_page}) > 20

@@ -25,7 +25,7 @@ from firnline.testing.cluster import Cluster
 from firnline.testing.plugin import TIERED_TOPIC
 from tests.chaos.operators import doctor
 from tests.chaos.workload import PATIENCE_S, Workload, read_all, violations
-from tests.peers.nodes import eventually
+from tests.peers.nodes import copy_while_used, eventually
 from tests.wire.line import Line
 
 TOPIC = "kept"
@@ -107,7 +107,7 @@ def test_an_old_copy_of_a_disk_costs_nothing_where_others_have_the_records(
 def test_two_nodes_with_one_id_the_second_is_refused(cluster: Cluster, load: Workload) -> None:
     """A copy of the node's disk, started on another machine: as another port here."""
     copy = cluster.directory.parent / "copy"
-    shutil.copytree(home(cluster, 4), copy)
+    copy_while_used(home(cluster, 4), copy)
     (copy / "data" / ".kafka_cleanshutdown").unlink(missing_ok=True)
     text = (copy / "server.properties").read_text()
     text = re.sub(r"(?m)^listeners=.*$", "listeners=PLAINTEXT://127.0.0.1:0", text)
@@ -190,10 +190,13 @@ def move(cluster: Cluster, topic: str, replicas: list[int]) -> None:
 
 def test_a_replica_that_differs_is_found_and_repaired_as_the_doctor_says(cluster: Cluster) -> None:
     """Damage of before: another record of the right length and checksum, below what is committed."""
-    topic, node_id = "forked", 4
+    topic = "forked"
     with Admin(cluster.bootstrap) as admin:
         admin.create_topic(topic, partitions=1, replication_factor=4, configs={})
     cluster.await_in_sync(topic)
+    node_id = (
+        4 if cluster.leader_of(topic) != 4 else 3
+    )  # a leader that is stopped leads no more: a finding
     with Workload(cluster.bootstrap, topic, 1) as work:
         work.await_acks(200)
         work.finish()
@@ -229,15 +232,31 @@ def test_a_replica_that_differs_is_found_and_repaired_as_the_doctor_says(cluster
     cluster.await_in_sync(topic)
     until("the copies are the same", lambda: doctor(*at)[0] == 0)
 
+    # A disk changes a byte of a node that was stopped cleanly: a start looks at no old file.
+    cluster.stop_node(node_id)
+    offset = fork(next(path.glob("*.log")), fits=False)
+    cluster.start_node(node_id)
+    cluster.await_in_sync(topic)
+    code, found = doctor(*at)
+    (finding,) = found["findings"]
+    assert (code, finding["kind"], finding["where"]) == (3, "replica-damaged", f"{topic}-0")
+    assert finding["what"].startswith(f"offset {offset}: ")
+    assert re.search(rf"broker {node_id} has .*, damaged: ", finding["what"])
+    assert f"stop broker {node_id}, move its directory {topic}-0" in finding["remedy"]
 
-def fork(file: Path) -> int:
-    """Give one batch in the middle another content, and the checksum that fits; return its offset."""
+
+def fork(file: Path, *, fits: bool = True) -> int:
+    """Give one batch in the middle another content; return its offset.
+
+    fits  it gets the checksum of that, too
+    """
     data = bytearray(file.read_bytes())
     found = [*headers(data)]
     batch = found[len(found) // 2]
     end = batch.position + batch.size_bytes
     data[end - 3] ^= 0x01
-    begin = batch.position + 21  # what the checksum covers
-    data[begin - 4 : begin] = crc32c(bytes(data[begin:end])).to_bytes(4, "big")
+    if fits:
+        begin = batch.position + 21  # what the checksum covers
+        data[begin - 4 : begin] = crc32c(bytes(data[begin:end])).to_bytes(4, "big")
     file.write_bytes(data)
     return batch.base_offset

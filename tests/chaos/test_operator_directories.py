@@ -167,3 +167,55 @@ def test_old_metadata_beside_newer_logs_costs_no_record(base: Path) -> None:
         (base / "b" / name).rename(base / "b" / name.partition(".")[0])
     with running(node(base)) as broker:
         assert {topic: numbers(broker, topic) for topic in newer} == dict.fromkeys(newer, ALL)
+
+
+def test_directories_in_another_order_do_not_begin_an_empty_cluster(base: Path) -> None:
+    """`log.dirs=b,a`, or each mounted where the other was: the metadata is in the first of them."""
+    a, b, away = base / "a", base / "b", base / "away"
+
+    def swap() -> None:
+        a.rename(away)
+        b.rename(a)
+        away.rename(b)
+
+    swap()
+    line = dev(base)
+    assert f"the metadata of this node is in {b}/__cluster_metadata-0, and not in {a}" in line
+    assert f"set metadata.log.dir={b}" in line
+    swap()
+    assert_all_there(base)
+
+
+@pytest.mark.parametrize("which", ["again", "link", "copy", "meta.properties"])
+def test_a_directory_that_is_named_twice_or_copied_is_refused(base: Path, which: str) -> None:
+    """It was told to stop another server, or to format a directory that was all right."""
+    a, b, away = base / "a", base / "b", base / "away"
+    also = a if which == "again" else b
+    if which != "again":
+        copy_of(b, away)
+    if which == "link":
+        shutil.rmtree(b)
+        b.symlink_to(a)
+    elif which == "copy":
+        shutil.rmtree(b)
+        copy_of(a, b)
+    elif which == "meta.properties":
+        shutil.copy(a / "meta.properties", b)
+    line = refused("--port", "0", "--dir", a, "-X", f"log.dirs={a},{also}")
+    assert f"log.dirs names one directory twice: {a} and {also}" in line
+    assert "format" not in line
+    if which != "again":
+        b.unlink() if which == "link" else shutil.rmtree(b)
+        away.rename(b)
+    assert_all_there(base)
+
+
+def test_a_file_where_a_directory_was_is_refused(base: Path) -> None:
+    (base / "b").rename(base / "away")
+    (base / "b").touch()
+    line = dev(base)
+    assert str(base / "b") in line
+    assert "put the directory back" in line
+    (base / "b").unlink()
+    (base / "away").rename(base / "b")
+    assert_all_there(base)

@@ -14,10 +14,13 @@ from pathlib import Path
 
 import pytest
 
+from firnline.client.admin import Admin
 from firnline.records.build import NewRecord, build_batch
 from firnline.testing.plugin import TIERED_TOPIC, Broker
 from tests.chaos.image import unmount, why_not
+from tests.chaos.operators import running
 from tests.chaos.workload import make_topic, read_all
+from tests.peers.nodes import eventually
 from tests.wire.line import Target
 
 TOPIC, PARTITIONS, BATCHES = "kept", 1, 60
@@ -401,3 +404,32 @@ def test_a_full_disk_refuses_what_does_not_fit_and_loses_nothing(small_disk: Pat
     finally:
         if broker.process is not None:
             broker.kill()
+
+
+def test_a_node_whose_disk_is_full_stays_up_and_a_shorter_retention_ends_it(
+    small_disk: Path,
+) -> None:
+    """It stopped at the next record of its metadata, did not start, and nobody could alter its topics."""
+    often = (
+        *("-X", "metadata.max.idle.interval.ms=50", "-X", "log.retention.check.interval.ms=300"),
+        *("-X", "log.segment.delete.delay.ms=300"),
+    )
+    with running(Broker(small_disk / "data", options=often)) as broker:
+        make_topic(broker.bootstrap, TOPIC, PARTITIONS, internal_segment_bytes="1048576")
+        target = Target("firnline", broker.bootstrap, broker.pid, Path())
+
+        def is_taken(size: int) -> bool:
+            record = NewRecord(None, b"0 " + b"x" * size, int(time.time() * 1000))
+            return target.produce(TOPIC, build_batch([record])).error_code == 0
+
+        for size in (50_000, 1_000, 1):  # until there is no room for the smallest, either
+            while is_taken(size):
+                pass
+        (metadata,) = (small_disk / "data/__cluster_metadata-0").glob("*.log")
+        was = metadata.stat().st_size
+        # More pages than the disk has left.
+        eventually("metadata is written on", lambda: metadata.stat().st_size > was + (16 << 10))
+        assert not is_taken(1_000)
+        with Admin(broker.bootstrap) as admin:
+            admin.alter_topic(TOPIC, changes={"retention.bytes": "1048576"})
+        eventually("records are taken again", lambda: is_taken(1_000))

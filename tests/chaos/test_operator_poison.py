@@ -12,6 +12,7 @@ from firnline.records.batch import headers
 from firnline.testing.plugin import TIERED_TOPIC, Broker
 from tests.chaos.operators import RECORDS, copy_of, doctor, numbers, produce, running
 from tests.chaos.workload import PATIENCE_S
+from tests.peers.nodes import files_below
 from tests.raw_batches import GZIP, raw_batch
 from tests.wire.line import Target
 
@@ -58,7 +59,7 @@ def test_garbage_in_the_metadata_of_the_tier_costs_no_start_and_no_record(
         copy_of(filled / "tier", tmp_path / "tier"),
     )
     poison(data, TIER)
-    held = sorted(path.name for path in tier.rglob("*.log"))
+    held = sorted(path.name for path in files_below(tier, "*.log"))
     assert held
     for _ in range(2):
         with running(Broker(data, tier=tier)) as broker:
@@ -94,7 +95,7 @@ def test_garbage_in_the_metadata_of_the_tier_costs_no_start_and_no_record(
                     time.sleep(0.2)
         code, found = doctor("--bootstrap-server", broker.bootstrap)
         assert code == 0, found
-        assert set(held) < {path.name for path in tier.rglob("*.log")}
+        assert set(held) < {path.name for path in files_below(tier, "*.log")}
 
 
 def test_garbage_in_the_nodes_own_metadata_stops_it_in_words(filled: Path, tmp_path: Path) -> None:

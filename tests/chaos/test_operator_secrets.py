@@ -18,6 +18,7 @@ from firnline.testing.plugin import TIERED_TOPIC, Broker
 from tests.chaos.operators import RECORDS, numbers, produce, running
 from tests.chaos.test_operator_errors import refused
 from tests.chaos.workload import PATIENCE_S, SILENT
+from tests.peers.nodes import files_below
 
 PLUGINS = Path(__file__).parents[1] / "data" / "plugins"
 # One per provider, and one that stands in the settings themselves.
@@ -205,9 +206,9 @@ def test_an_own_metadata_manager_and_an_own_store_carry_a_tier(
         names = [topic.name for topic in admin.metadata(None).topics]
         assert "__remote_log_metadata" not in names
         objects = tmp_path / "tier"
-        assert list(objects.rglob("*.log"))
+        assert files_below(objects, "*.log")
         admin.delete_topic("kept")
-        until(lambda: not list(objects.rglob("*.log")))
+        until(lambda: not files_below(objects, "*.log"))
     said = everything_said(broker)
     assert re.search(r"metadata configured with .*'broker.id': '1', 'cluster.id': '\S{22}'", said)
     assert f"client.bootstrap.servers': '{broker.bootstrap}'" in said

@@ -149,6 +149,8 @@ def test_metadata_that_was_lost_costs_no_history(base: Path) -> None:
     data = base / "data"
     away = [path.rename(base / path.name) for path in data.glob("__remote_log_metadata-*")]
     assert away
+    for path in away:  # as the log says: without a directory it does not lead an empty log
+        (data / path.name).mkdir()
     broker = Broker(data, tier=base / "tier")
     broker.start()
     try:

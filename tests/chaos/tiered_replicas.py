@@ -15,8 +15,8 @@ from firnline.tiered.metadata.cache import MetadataCache
 from firnline.tiered.metadata.changes import from_record
 from firnline.tiered.metadata.records import decode
 from firnline.tiered.spi import RemoteSegment, SegmentUpdate
-from tests.chaos.workload import PATIENCE_S, SILENT, Positions
-from tests.peers.nodes import BROKER, CONTROLLER, FIRNLINE, QUICK, Cluster, Node
+from tests.chaos.workload import PATIENCE_S, SILENT, Positions, offsets_of
+from tests.peers.nodes import BROKER, CONTROLLER, FIRNLINE, QUICK, Cluster, Node, files_below
 from tests.peers.topics import await_partitions, is_complete
 from tests.worlds.decoded import all_records
 
@@ -140,8 +140,8 @@ def known_segments(bootstrap: str, metadata_partitions: int = 3) -> set[str]:
 def orphans(bootstrap: str, tier: Path, metadata_partitions: int = 3) -> list[str]:
     """List the store: what the metadata does not know, and what somebody was still putting."""
     known = known_segments(bootstrap, metadata_partitions)
-    objects = [path for path in (tier / "data").rglob("*") if path.is_file()]
-    putting = [str(path) for path in (tier / PUTTING).iterdir()]
+    objects = files_below(tier / "data")
+    putting = [str(path) for path in files_below(tier / PUTTING)]
     return [str(path) for path in objects if path.name[21:43] not in known] + putting
 
 
@@ -153,7 +153,7 @@ def _metadata_values(bootstrap: str, partitions: int) -> Iterator[bytes]:
     try:
         for index in range(partitions):
             where = TopicPartition(REMOTE_LOG_METADATA_TOPIC, index, OFFSET_BEGINNING)
-            low, end = consumer.get_watermark_offsets(where, timeout=PATIENCE_S)
+            low, end = offsets_of(consumer, where)
             consumer.assign([where] if end > low else [])
             at, deadline = low, time.monotonic() + PATIENCE_S
             while at < end:

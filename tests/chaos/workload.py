@@ -35,7 +35,13 @@ _log.propagate = False
 # librdkafka tells of each broken connection; breaking them is the point.
 SILENT = {"logger": _log}
 # What the answers to requests say while another broker becomes the leader.
-_MOVED = {Code.NOT_LEADER_OR_FOLLOWER, Code.LEADER_NOT_AVAILABLE, Code.FENCED_LEADER_EPOCH}
+_MOVED = {
+    Code.NOT_LEADER_OR_FOLLOWER,
+    Code.LEADER_NOT_AVAILABLE,
+    Code.FENCED_LEADER_EPOCH,
+    Code.UNKNOWN_LEADER_EPOCH,
+    Code.OFFSET_NOT_AVAILABLE,  # KIP-207: its followers have not fetched from the new leader yet
+}
 # partition -> [(offset, number)], in the order it was told or read
 Positions = dict[int, list[tuple[int, int]]]
 
@@ -296,7 +302,7 @@ def read_from(
         found: Positions = {partition: [] for partition in range(partitions)}
         bounds = {}
         for partition in found:
-            bounds[partition] = _offsets_of(consumer, TopicPartition(topic, partition))
+            bounds[partition] = offsets_of(consumer, TopicPartition(topic, partition))
         behind = {p for p, (_, end) in bounds.items() if end > after.get(p, 0)}
         consumer.assign(
             [TopicPartition(topic, p, after.get(p, OFFSET_BEGINNING)) for p in sorted(behind)]
@@ -320,7 +326,7 @@ def read_from(
         consumer.close()
 
 
-def _offsets_of(consumer: Consumer, place: TopicPartition) -> tuple[int, int]:
+def offsets_of(consumer: Consumer, place: TopicPartition) -> tuple[int, int]:
     """Return the first offset of a partition and its high watermark; again if its leader has just changed."""
     deadline = time.monotonic() + PATIENCE_S
     while True:

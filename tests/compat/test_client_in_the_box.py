@@ -1,5 +1,6 @@
 """`firnline produce` and `firnline consume`, as processes, against a real broker and beside kcat."""
 
+import fcntl
 import json
 import os
 import re
@@ -9,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import termios
 import threading
 import time
 from collections.abc import Iterator
@@ -347,7 +349,12 @@ def test_a_topic_that_is_not_there(broker: Broker) -> None:
 
 def test_settings_that_librdkafka_refuses(broker: Broker, topic: str) -> None:
     done = run(broker, "consume", topic, "-X", "fetch.min.bites=1", code=1)
-    assert 'No such configuration property: "fetch.min.bites"' in done.said
+    said = "-X: librdkafka has no setting 'fetch.min.bites'. Did you mean 'fetch.min.bytes'?"
+    assert done.said == f"firnline: {said}\n"
+    done = run(broker, "produce", topic, "-X", "compresion.type=lz4", code=1)
+    assert "Did you mean 'compression.type'?" in done.said
+    done = run(broker, "produce", topic, "-X", "nothing.like.it=1", code=1)
+    assert done.said == "firnline: -X: librdkafka has no setting 'nothing.like.it'.\n"
     assert (
         "compression.level"
         in run(broker, "produce", topic, "-X", "compression.level=x", code=1).said
@@ -466,13 +473,31 @@ def test_ctrl_c_while_it_follows(broker: Broker) -> None:
     assert run(broker, "consume", "followed", "-g", "followers", "-e").lines == []
 
 
+def unread_bytes(process: "subprocess.Popen[bytes]") -> int:
+    """How much of its standard input, a pipe, a process has not read yet."""
+    assert process.stdin is not None
+    found = fcntl.ioctl(process.stdin, termios.FIONREAD, bytes(4))
+    return int.from_bytes(found, sys.byteorder)
+
+
+def is_idle(pid: int) -> bool:
+    """Look ten times within half a second: each time all threads of the process wait for something."""
+    for _ in range(10):
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            if (task / "stat").read_text().rpartition(")")[2].split()[0] != "S":
+                return False
+        time.sleep(0.05)
+    return True
+
+
 def test_ctrl_c_sends_what_was_read(broker: Broker) -> None:
     make(broker, "typed", 1)
     writer = begin(broker.bootstrap, "produce", "typed", "-X", "linger.ms=3000")
     assert writer.stdin is not None
     writer.stdin.write(b"1\n2\nhalf a li")
     writer.stdin.flush()
-    time.sleep(1.0)  # it has read them, and waits for more
+    eventually("it has read them", lambda: unread_bytes(writer) == 0)
+    eventually("it waits for more", lambda: is_idle(writer.pid))
     writer.send_signal(signal.SIGINT)
     done = ended(writer)
     assert (done.code, done.said) == (130, "firnline: interrupted; delivered 2 records\n")
@@ -496,8 +521,8 @@ def test_the_broker_goes_away(tmp_path: Path) -> None:
     broker.start()
     make(broker, "t", 1)
     run(broker, "produce", "t", data=b"1\n")
-    reader = begin(broker.bootstrap, "consume", "t", "--timeout", "2")
-    writer = begin(broker.bootstrap, "produce", "t", "--timeout", "2", "-k", "k")
+    reader = begin(broker.bootstrap, "consume", "t", "--timeout", "6")
+    writer = begin(broker.bootstrap, "produce", "t", "--timeout", "6", "-k", "k")
     assert reader.stdout is not None
     assert writer.stdin is not None
     writer.stdin.write(b"2\n")
@@ -509,12 +534,33 @@ def test_the_broker_goes_away(tmp_path: Path) -> None:
     writer.stdin.flush()
     wrote = ended(writer)
     assert wrote.code == 1
-    assert "line 2: not acknowledged within 2 s: cannot reach a broker at" in wrote.said
+    # On a busy machine the 6 s may be over before the client took what was in its queue.
+    why = r"line 2: (not acknowledged within 6 s|there was no time to deliver it)"
+    assert re.search(why + ": cannot reach a broker at", wrote.said), wrote.said
     assert "delivered 1 record, 2 not delivered" in wrote.said
     read = ended(reader)
     assert read.code == 1
-    assert "no broker answers; waits 2 s for one" in read.said
-    assert "no broker answered for 2 s at" in read.said
+    assert "no broker answers; waits 6 s for one" in read.said
+    assert "no broker answered for 6 s at" in read.said
+
+
+@pytest.mark.parametrize("group", [(), ("-g", "g")], ids=["alone", "in a group"])
+def test_a_flipped_byte_is_no_other_record(tmp_path: Path, group: tuple[str, ...]) -> None:
+    with Broker(tmp_path / "data") as broker:
+        make(broker, "t", 1)
+        for value in (b"one", b"two", b"three"):
+            run(broker, "produce", "t", data=value + b"\n")
+    (path,) = (tmp_path / "data" / "t-0").glob("*.log")
+    path.write_bytes(path.read_bytes().replace(b"two", b"twp"))
+    with Broker(tmp_path / "data") as broker:
+        done = run(broker, "consume", "t", "-e", "-o", "beginning", *group, code=1)
+        assert done.lines == ["one"]
+        assert "t [0]: offset 1: " in done.said
+        assert "CRC" in done.said
+        assert "`firnline doctor` says which replica" in done.said
+        more = ("-X", "check.crcs=false")
+        lines = run(broker, "consume", "t", "-e", "-o", "beginning", *group, *more).lines
+        assert lines[-2:] == ["twp", "three"]
 
 
 def test_a_broker_that_comes_back_is_followed(tmp_path: Path) -> None:

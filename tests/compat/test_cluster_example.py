@@ -1,27 +1,20 @@
-"""The words of examples/cluster/README.md, run as they stand there, on other ports and in another place."""
+"""The page of examples/cluster, run as it stands there, on other ports and elsewhere, and what it prints."""
 
 import os
 import re
 import shutil
-import signal
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from tests.peers.ports import free_ports
+from tests.transcripts import blocks, run_transcript
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "cluster"
-# Half a minute on an idle machine.
-PATIENCE_S = 600.0
+# For one command. All take half a minute on an idle machine.
+PATIENCE_S = 120.0
 PORTS = tuple(map(str, range(9291, 9300)))
-
-
-def words_of(page: Path) -> str:
-    """The commands of a page: its indented lines."""
-    lines = page.read_text().splitlines()
-    return "\n".join(line[4:] for line in lines if line.startswith("    "))
 
 
 @pytest.mark.timeout(700)
@@ -36,29 +29,11 @@ def test_the_readme_loses_a_leader_and_no_message(tmp_path: Path) -> None:
     firnline.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m firnline "$@"\n')
     firnline.chmod(0o755)
     source = str(Path(__file__).parents[2] / "src")
-    process = subprocess.Popen(
-        ["bash", "-euo", "pipefail", "-c", words_of(place / "README.md")],
-        cwd=tmp_path,
-        env=os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}", "PYTHONPATH": source},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
-    try:
-        said, _ = process.communicate(timeout=PATIENCE_S)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        said, _ = process.communicate()
-        raise AssertionError(f"it does not end:\n{said[-4000:]}") from None
+    environment = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}", "PYTHONPATH": source}
+    found = "".join(blocks((place / "README.md").read_text()))
+    run_transcript(found, tmp_path, environment, within_s=PATIENCE_S, are_numbers_compared=False)
     data = place / "data"
     logs = {path.name: path.read_text(errors="replace") for path in data.glob("*.log")}
-    assert process.returncode in (0, 143), said[-4000:]
-    assert "all is well" in said
-    assert "exit code 3: something is wrong" in said
-    assert "is fenced" in said
-    assert "under-replicated" in said
     assert len(logs) == 6
     assert [name for name, text in logs.items() if "Traceback" in text] == []
     read = (data / "read.txt").read_text().split()

@@ -95,7 +95,7 @@ def test_quixstreams_loses_nothing_when_it_is_killed(
     source, target = pair
     for number in range(30):
         source.put(*(f"{number}-{each}" for each in range(50)), key=f"key {number % 3}")
-    app = start("quix", source.bootstrap, source, target, tmp_path / "state-1")
+    app = start("quix", source.bootstrap, source, target, tmp_path / "state-1", 900)
     app.await_("some are counted", lambda: len(target.records()) > 300)
     app.kill()
     before = len(target.records())

@@ -8,6 +8,7 @@ from firnline.base.errors import Code
 from firnline.client.admin import Admin
 from tests.compat.logger_cases import SET, alter, asked, describe
 from tests.compat.one_server import KINDS, one_server
+from tests.peers.nodes import eventually
 from tests.wire.line import Target
 
 LOGGER = {"kafka": "kafka.log.LogCleaner", "firnline": "firnline.tiered"}
@@ -71,4 +72,4 @@ def test_a_level_that_a_client_sets_acts_at_once(server: Target) -> None:
         assert alter(admin, "1", ("firnline.controller", SET, "DEBUG")) == OK
         assert describe(admin, "1", "firnline.controller") == (OK, {"firnline.controller": "DEBUG"})
     said = "log level changed logger=firnline.controller level=DEBUG is_own=true"
-    assert said in server.log.read_text()
+    eventually("it is logged", lambda: said in server.log.read_text())

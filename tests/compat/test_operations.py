@@ -213,7 +213,7 @@ def test_the_doctor_finds_what_was_broken_and_its_remedy_mends_it(site: Site) ->
 
     (row,) = findings(3)
     assert (row["kind"], row["where"]) == ("offset-out-of-range", "group shop, topic orders")
-    command = row["remedy"].partition("firnline ")[2].partition(" (")[0]
+    command = row["remedy"].partition("`firnline ")[2].partition("`")[0]
     site.ours(*command.split())
     assert findings(3 if site.is_kafka else 0) == []
 

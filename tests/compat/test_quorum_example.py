@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from firnline.server.broker_metrics.reference import printed_on
+from tests.metrics_page import families_at
 from tests.peers.nodes import eventually
 from tests.peers.ports import free_ports
 
@@ -23,11 +25,14 @@ class Example:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
+        self.metrics: dict[str, int] = {}  # by node, its port of metrics
         shutil.copytree(EXAMPLE, directory, ignore=shutil.ignore_patterns("data", "__pycache__"))
         found = dict(zip(PORTS, map(str, free_ports(len(PORTS)))))
         for path in directory.glob("*.properties"):
             text = path.read_text()
-            path.write_text(re.sub("|".join(PORTS), lambda match: found[match[0]], text))
+            text = re.sub("|".join(PORTS), lambda match: found[match[0]], text)
+            (self.metrics[path.stem],) = free_ports(1)
+            path.write_text(f"{text}\nfirnline.metrics.port={self.metrics[path.stem]}\n")
         self.controllers = ",".join(f"127.0.0.1:{found[port]}" for port in PORTS[:3])
         self.brokers = [f"127.0.0.1:{found[port]}" for port in PORTS[3:5]]
 
@@ -75,6 +80,9 @@ def test_the_leader_is_killed_and_wiped_and_comes_back_over_a_snapshot(example: 
         )
 
     before: Any = eventually("all nodes are there", is_complete, within_s=60)
+    for name, port in example.metrics.items():
+        there = families_at(f"http://127.0.0.1:{port}/metrics")
+        assert there == {*printed_on()[name.partition("-")[0]]}, name
     gone = before["leader_id"]
     example.cluster("kill", f"controller-{gone}")
     example.cluster("wipe", f"controller-{gone}")

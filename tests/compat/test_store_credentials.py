@@ -31,7 +31,8 @@ def test_credentials_that_expire_within_an_upload_show_nothing_of_it(
     with StoreProxy(server) as proxy:
         store = open_store(server.uri, {**proxy.settings, "part_size": str(5 * MIB)})
         store.abort_unfinished(0)
-        fault = Fault(key="partNumber=3", status=403, code="ExpiredToken")
+        # It is refused late, so that the other parts, which are put at the same time, have come.
+        fault = Fault(key="partNumber=3", status=403, code="ExpiredToken", delay_s=2)
         expired = proxy.add("expired", fault)
         with pytest.raises(StoreRefused, match=r"refuses the credentials.*ExpiredToken"):
             store.put("some/large", (LARGE,), size_bytes=len(LARGE))

@@ -97,7 +97,8 @@ def test_a_burst_of_503_is_no_storm_of_requests_and_is_caught_up_with(tiered: Ti
     assert tiered.broker.log_text().count("the store of the tier fails") <= 3
     tiered.proxy.remove("burst")
     tiered.assert_complete()
-    assert tiered.is_logged("the store of the tier answers again")
+    again = "the store of the tier answers again"
+    eventually("that is logged, too", lambda: tiered.is_logged(again))
 
 
 def test_a_put_that_succeeded_and_looked_failed_is_no_second_segment(tiered: Tiered) -> None:

@@ -13,7 +13,16 @@ from firnline.base.ids import Uuid
 from firnline.stores.registry import open_store
 from firnline.tiered.objects.layout import LOG, segment_folder
 from tests.compat.tier_scenario import METADATA_PARTITIONS, Play, Side
-from tests.peers.nodes import BROKER, COMBINED, FIRNLINE, KAFKA, QUICK, Cluster, KafkaNode
+from tests.peers.nodes import (
+    BROKER,
+    COMBINED,
+    FIRNLINE,
+    KAFKA,
+    QUICK,
+    Cluster,
+    KafkaNode,
+    files_below,
+)
 from tests.peers.ports import free_ports
 from tests.peers.servers import Server
 
@@ -85,7 +94,7 @@ def two_sides(base: Path, server: Server, directories: Mapping[int, int] = {}) -
             node.settings["log.dirs"] = ",".join(map(str, (node.data, *others)))
 
     def in_directory(topic: str, _: Uuid, partition: int) -> list[int]:
-        found = tier.rglob(f"{topic}-{partition}-*/*.log")
+        found = files_below(tier, f"{topic}-{partition}-*/*.log")
         return sorted(_base_offset(path.name) for path in found)
 
     with contextlib.ExitStack() as stack:

@@ -56,6 +56,7 @@ from firnline.records.record import records
 from firnline.records.validate import BatchLimits, check_fetched
 from firnline.records.walk import BatchWalk, walk_batches_python
 from firnline.sim.disk import CrashableFs
+from firnline.spark.planning.plan import SEGMENTS
 from firnline.tiered.catalog import format as catalog
 from firnline.tiered.metadata import records as tier_records
 from firnline.tiered.objects import fingerprint, layout
@@ -89,7 +90,7 @@ class Decoder(NamedTuple):
 
 def check(decoder: Decoder, data: bytes) -> bool:
     """Decode; return whether it was taken. Raises Found for an error that no caller expects, or for time."""
-    began = time.perf_counter()
+    began = time.thread_time()  # on a busy machine the rest is others' time
     try:
         decoder.run(data)
         is_taken = True
@@ -99,7 +100,7 @@ def check(decoder: Decoder, data: bytes) -> bool:
         raise
     except Exception as problem:
         raise Found(f"{problem!r} for {data[:2000].hex()}") from problem
-    took_s = time.perf_counter() - began
+    took_s = time.thread_time() - began
     if took_s > SLOW_S:
         raise Found(f"{took_s:.1f} s for {data[:2000].hex()}")
     return is_taken
@@ -404,7 +405,7 @@ def _catalog(data: bytes) -> None:
     if not data.endswith(b"\n"):
         data += b"\n"
     data += b'{"lines":%d,"crc32c":%d}\n' % (data.count(b"\n"), crc32c(data))
-    _each([lambda: list(catalog._lines(data, "k", "part"))])
+    _each([lambda: list(catalog._lines(data, "k", "part", SEGMENTS.common))])
     catalog.decode_head(data, "k")
 
 

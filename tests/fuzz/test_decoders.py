@@ -3,7 +3,6 @@
 `python -m tests.fuzz.cover` looks for more.
 """
 
-import time
 from pathlib import Path
 from random import Random
 
@@ -22,7 +21,7 @@ def test_a_decoder_takes_any_bytes_or_refuses_them_as_it_says(name: str) -> None
     decoder = DECODERS[name]
     seeds = [*decoder.seeds(), *read_corpus(name)]
     assert sum(check(decoder, data) for data in seeds) > 0, "nothing of it is ever decoded"
-    some = mutants(Random(f"{name} {int(time.time())}"), seeds)
+    some = mutants(Random(name), seeds)
     for _ in range(MUTANTS):
         check(decoder, next(some))
 
@@ -60,4 +59,4 @@ def test_an_error_that_no_caller_expects_is_found() -> None:
 def test_an_input_that_takes_too_long_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decoders, "SLOW_S", 0.0)
     with pytest.raises(Found, match=" s for 78"):
-        check(Decoder(lambda data: time.sleep(0.001), list), b"x")
+        check(Decoder(lambda data: sum(range(100_000)), list), b"x")

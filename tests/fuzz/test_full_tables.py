@@ -20,6 +20,7 @@ from firnline.protocol.messages.k44_incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
 )
 from firnline.testing.plugin import Broker
+from tests.peers.nodes import eventually
 from tests.wire.line import MIB, Line, Target
 
 FLOOD = "127.0.0.2"
@@ -79,9 +80,9 @@ def test_a_flood_of_idle_connections_locks_nobody_else_out(broker: Broker) -> No
         assert is_served(flood[-1])
         for line in flood:
             line.socket.close()
-    log = broker.log_text()
-    assert re.search(f"connection closed by this node host={FLOOD} .*it was the least active", log)
-    assert "Traceback" not in log
+    closed = re.compile(f"connection closed by this node host={FLOOD} .*it was the least active")
+    eventually("it says so", lambda: closed.search(broker.log_text()))
+    assert "Traceback" not in broker.log_text()
 
 
 def test_the_limit_of_an_address_holds_and_can_be_altered_while_the_node_runs(
@@ -132,7 +133,7 @@ def test_a_flood_of_new_groups_locks_no_new_group_out(broker: Broker) -> None:
         reported = friend.ask(join("a new group", member_id=reported.member_id), 4)
         assert reported.error_code == 0
     assert re.search(
-        f"ids of members that never joined were forgotten early count=.* host=/{FLOOD}",
+        f"ids of members that never joined were forgotten early count=.* host={FLOOD}",
         broker.log_text(),
     )
 

@@ -21,7 +21,7 @@ from tests.fuzz.play import Outcome, Tally, command, numbers_of, play, shrink, s
 from tests.fuzz.soak import FORM, soak, total
 
 SEEDS = Path(__file__).with_name("seeds.txt")
-FRESH_BURSTS = 6000
+FIRST_BURSTS = 3000
 _METADATA = 3
 
 
@@ -54,10 +54,10 @@ def test_what_was_found_once_is_not_found_again(
     passes(tmp_path / "node", seed, numbers_of(bursts))
 
 
-def test_seeds_that_nobody_has_seen(tmp_path: Path) -> None:
-    """A new one each second, so that each run asks what none has asked before."""
+def test_requests_of_every_kind(tmp_path: Path) -> None:
+    """The first seed, in each run; the soak goes on with those that nobody has seen."""
     began = time.monotonic()
-    tally = passes(tmp_path / "node", int(time.time()), list(range(FRESH_BURSTS)))
+    tally = passes(tmp_path / "node", 1, list(range(FIRST_BURSTS)))
     assert tally.answered > tally.requests // 2, tally
     print(f"{tally.requests} requests in {time.monotonic() - began:.1f} s")
 

@@ -28,7 +28,7 @@ from firnline.protocol.messages.k44_incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from tests.chaos.workload import SILENT
+from tests.chaos.workload import SILENT, offsets_of
 from tests.mixed.reader import PATIENCE_S, read_messages
 from tests.peers.nodes import eventually
 from tests.peers.topics import await_partitions, is_led, partitions_of
@@ -228,10 +228,7 @@ class Home:
     def _bounds(self, places: Sequence[tuple[str, int]]) -> dict[str, tuple[int, int]]:
         asker = Consumer({"bootstrap.servers": self._bootstrap, "group.id": "asker", **SILENT})
         try:
-            return {
-                f"{t}-{p}": asker.get_watermark_offsets(TopicPartition(t, p), timeout=PATIENCE_S)
-                for t, p in places
-            }
+            return {f"{t}-{p}": offsets_of(asker, TopicPartition(t, p)) for t, p in places}
         finally:
             asker.close()
 

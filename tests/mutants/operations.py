@@ -2,6 +2,8 @@
 
 from tests.mutants.patch import Mutant
 
+_COMMANDS = "tests/unit/cli/test_commands.py::"
+_DESCRIBED = "tests/unit/raft/test_described.py::"
 _HEALTH = "tests/unit/api/test_health.py::"
 _CLUSTER = "tests/unit/cli/test_cluster.py::"
 _DEADLINES = "tests/unit/cli/test_deadlines.py::"
@@ -54,9 +56,9 @@ OPERATIONS = (
     ),
     Mutant(
         "O2: a controller without a leader says so",
-        "api.health:controller_problems",
-        "node.quorum.leader_id < 0",
-        "False",
+        "api.health:_leader",
+        "node.quorum.raft.answering_leader_id >= 0",
+        "True",
         tests=(_CONTROLLER,),
     ),
     Mutant(
@@ -65,6 +67,100 @@ OPERATIONS = (
         "self.problem = str(problem)",
         "pass",
         tests=(_HEALTH + "test_snapshots_that_fail_are_a_problem_of_a_broker_until_one_is_taken",),
+    ),
+    # ------------------------------------------------------------------------- who is the controller
+    Mutant(
+        "O12: a broker that is no controller has lost its leader after two timeouts",
+        "raft.follower:FollowerState._on_timeout",
+        "quorum.has_lost_leader, self._is_leader_silent = self._is_leader_silent, True",
+        "self._is_leader_silent = True",
+        tests=(_DESCRIBED + "test_a_broker_names_no_dead_controller_either",),
+    ),
+    Mutant(
+        "O12: one timeout is not enough for that",
+        "raft.follower:FollowerState._on_timeout",
+        "= self._is_leader_silent, True",
+        "= True, True",
+        tests=(_DESCRIBED + "test_a_broker_that_misses_one_timeout_says_nothing",),
+    ),
+    Mutant(
+        "O12: a majority that has lost its leader has none",
+        "raft.election:Election._on_timeout",
+        "ballot.is_leaderless or ",
+        "",
+        tests=(_DESCRIBED + "test_a_dead_leader_is_nobody_for_a_majority_that_elects_none",),
+    ),
+    Mutant(
+        "O12: who has lost its leader names none to a voter",
+        "raft.election:Election.on_vote",
+        "quorum.answering_leader, is_granted",
+        "quorum.leader_and_epoch, is_granted",
+        tests=(_DESCRIBED + "test_a_dead_leader_is_nobody_for_a_majority_that_elects_none",),
+    ),
+    Mutant(
+        "O12: the only voter is described where it listens",
+        "api.handlers.k55_describe_quorum:handle",
+        "node.quorum.raft.voters.is_sole(node.node_id)",
+        "False",
+        tests=(
+            "tests/unit/api/test_controller_handlers.py::"
+            "test_the_only_voter_is_described_where_it_listens",
+        ),
+    ),
+    Mutant(
+        "O1: both halves of a combined node tell of one machine",
+        "broker.node:BrokerNode.__init__",
+        "MachineFacts() if own is None else own.machine",
+        "MachineFacts()",
+        tests=(_HEALTH + "test_both_halves_of_a_combined_node_tell_of_one_machine",),
+    ),
+    Mutant(
+        "O3: a controller that hangs is named as a broker is",
+        "client.probes:why_not",
+        "NoAnswer | NoController",
+        "NoAnswer",
+        tests=(_CLUSTER + "test_a_controller_that_hangs_is_named_in_the_words_for_brokers",),
+    ),
+    # ------------------------------------------------------------------------------ what is printed
+    Mutant(
+        "O13: wide characters take two columns of a line",
+        "cli.terminal.table:folded",
+        "width_of(indent + line + part.rstrip())",
+        "len(indent + line + part.rstrip())",
+        tests=(
+            "tests/unit/cli/test_tables.py::test_lines_of_wide_characters_stay_within_the_terminal",
+        ),
+    ),
+    Mutant(
+        "O13: a lease that has ended can be unset",
+        "client.operations.configs:refuse_unknown",
+        "known.add(LEASES)",
+        "pass",
+        tests=(_COMMANDS + "test_a_lease_that_has_ended_meanwhile_is_unset_like_one_that_runs",),
+    ),
+    Mutant(
+        "O13: the reason why no topic can have a name is said",
+        "client.wire:refuse_topic",
+        "code == Code.INVALID_TOPIC_EXCEPTION",
+        "False",
+        tests=(_COMMANDS + "test_a_name_that_no_topic_can_have_is_refused_with_the_reason",),
+    ),
+    Mutant(
+        "O13: replicas with the same damage are not in order",
+        "client.replica_diff:first_difference",
+        "a != b or not (a and a.is_intact)",
+        "a != b",
+        tests=(
+            "tests/unit/cli/test_replica_diff.py::"
+            "test_a_byte_that_the_disk_has_changed_is_found_though_the_checksum_is_as_before",
+        ),
+    ),
+    Mutant(
+        "O13: produce counts no record below zero",
+        "cli.client.sending:Sender.delivered",
+        "max(0, self.accepted - sum(self._failures.values()) - self.queued)",
+        "self.accepted - sum(self._failures.values()) - self.queued",
+        tests=("tests/unit/cli/test_sending.py::test_no_record_is_counted_below_zero",),
     ),
     # ------------------------------------------------------------------------------------ status
     Mutant(
@@ -123,9 +219,23 @@ OPERATIONS = (
     Mutant(
         "O5: lines that come too fast are counted",
         "runtime.logs.lines:LineLogger._allowed",
-        "not allowance.take(self._now_s())",
+        "not allowance.take(now_s)",
         "False",
         tests=(_LINES + "test_what_a_client_can_cause_has_a_bound_and_the_rest_is_counted",),
+    ),
+    Mutant(
+        "O5: the first warning about a subject passes where others are too many",
+        "runtime.logs.lines:LineLogger._allowed",
+        " and not self._is_first(line, subject, now_s)",
+        "",
+        tests=(_LINES + "test_a_noisy_subject_does_not_hide_the_first_warning_about_another",),
+    ),
+    Mutant(
+        "O5: first warnings have a bound, too",
+        "runtime.logs.lines:LineLogger._is_first",
+        "return self._firsts[line.message].take(now_s)",
+        "return True",
+        tests=(_LINES + "test_many_subjects_have_a_bound_too_and_little_is_remembered",),
     ),
     Mutant(
         "O5: of logs with a loss every one is named",

@@ -1,10 +1,14 @@
-"""A guard that is gone is noticed: by its named test, or by the simulator within the seeds of its row."""
+"""A guard that is gone is noticed: by its named test, or by the simulator within the seeds of its row.
+
+In turns: each commit has a sixth of the guards removed, `-m soak` the others.
+"""
 
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,6 +17,7 @@ from firnline.sim.tier.kinds import cluster_kind
 from tests.mutants.catch import caught_by_seeds
 from tests.mutants.patch import Mutant
 from tests.mutants.table import MUTANTS
+from tests.turns import in_turns
 
 ROOT = Path(__file__).parents[2]
 HANGS_AFTER_S = 60.0  # for each mutant, on average; no bound on a slow machine
@@ -23,15 +28,23 @@ REQUIRED = (
 )
 
 
-@pytest.mark.parametrize("mutant", [m for m in MUTANTS if m.seeds], ids=lambda mutant: mutant.name)
+BY_SEEDS = [mutant for mutant in MUTANTS if mutant.seeds]
+BY_TESTS = [mutant for mutant in MUTANTS if mutant.tests]
+
+
+@pytest.mark.parametrize("mutant", in_turns(BY_SEEDS), ids=lambda mutant: mutant.name)
 def test_the_simulator_notices(mutant: Mutant, capsys: pytest.CaptureFixture[str]) -> None:
     assert caught_by_seeds(mutant) is not None, f"nobody noticed: {capsys.readouterr().out}"
 
 
 @pytest.fixture(scope="module")
-def found_by_tests() -> dict[str, str]:
-    """Every mutant that a test is to notice: what came of it."""
-    names = [mutant.name for mutant in MUTANTS if mutant.tests]
+def found_by_tests(request: pytest.FixtureRequest) -> dict[str, str]:
+    """Every mutant of this run that a test is to notice: what came of it."""
+    items = (item for item in request.session.items if isinstance(item, pytest.Function))
+    chosen: list[Any] = [
+        item.callspec.params["mutant"] for item in items if item.function is test_its_test_notices
+    ]
+    names = [mutant.name for mutant in chosen]
     done = subprocess.run(
         [sys.executable, "-m", "tests.mutants.catch", *names],
         cwd=ROOT,
@@ -47,7 +60,7 @@ def found_by_tests() -> dict[str, str]:
 
 
 @pytest.mark.timeout(HANGS_AFTER_S * 10)
-@pytest.mark.parametrize("mutant", [m for m in MUTANTS if m.tests], ids=lambda mutant: mutant.name)
+@pytest.mark.parametrize("mutant", in_turns(BY_TESTS), ids=lambda mutant: mutant.name)
 def test_its_test_notices(mutant: Mutant, found_by_tests: dict[str, str]) -> None:
     word = found_by_tests[mutant.name]
     assert word == "caught", f"{mutant.tests} pass without the guard"
@@ -76,8 +89,8 @@ def test_tests_that_pass_notice_nothing_also_after_a_mutant_that_they_noticed() 
 def test_the_simulator_is_quiet_with_every_guard_in_place() -> None:
     """Goal: what notices a mutant is the mutant. Method: the same clusters as they ship."""
     tried = []
-    for mutant in MUTANTS:
-        if mutant.seeds and (mutant.profile, mutant.options) not in tried:
+    for mutant in BY_SEEDS:
+        if (mutant.profile, mutant.options) not in tried:
             tried.append((mutant.profile, mutant.options))
             seed = mutant.seeds[0]
             form = cluster_kind(mutant.profile) if mutant.profile else QUORUM

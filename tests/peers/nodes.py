@@ -340,16 +340,32 @@ class Cluster:
         return node.controller_port if combined else self.advertised_ports[node.node_id]
 
 
+def copy_while_used(directory: Path, to: Path) -> Path:
+    """Copy a directory that a process writes to. What goes while it is copied is left out."""
+    try:
+        shutil.copytree(directory, to)
+    except shutil.Error as problem:  # raised at the end, with all that was not copied
+        if not all("No such file" in why for _, _, why in problem.args[0]):
+            raise
+    return to
+
+
+def files_below(directory: Path, pattern: str = "*") -> list[Path]:
+    """Return the files below that match from the right, such as t-0/*.log, while others remove some."""
+    found = (Path(folder, name) for folder, _, names in os.walk(directory) for name in names)
+    return sorted(path for path in found if path.match(pattern))
+
+
 def bytes_in(directory: Path, pattern: str) -> int:
     """Return how many bytes the files have that match; one that goes while it is looked at has none."""
     size_bytes = 0
-    for path in directory.glob(pattern):
+    for path in files_below(directory, pattern):
         with contextlib.suppress(FileNotFoundError):
             size_bytes += path.stat().st_size
     return size_bytes
 
 
-def eventually(what: str, look: Callable[[], object], *, within_s: float = 30.0) -> object:
+def eventually(what: str, look: Callable[[], object], *, within_s: float = 90.0) -> object:
     """Return the first true answer of `look`; AssertionError when there is none in time.
 
     OSError of `look`, and what our own client raises, count as no answer.

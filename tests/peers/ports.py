@@ -28,6 +28,16 @@ def free_ports(count: int) -> list[int]:
         return found
 
 
+def free_ports_in_a_row(count: int) -> int:
+    """Return the first of so many ports, one behind the other, that nobody listens on."""
+    while True:
+        (first,) = free_ports(1)
+        with contextlib.ExitStack() as stack, contextlib.suppress(OSError):
+            for port in range(first, first + count):
+                stack.enter_context(socket.socket()).bind(("127.0.0.1", port))
+            return first
+
+
 def own_ports(worker: str, workers: int) -> range:
     """Return the ports of one worker of several, by the name that pytest-xdist gives it."""
     width = (_BEHIND - _FIRST) // workers

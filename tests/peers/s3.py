@@ -8,6 +8,7 @@ with "/more" behind it cannot both exist. It is built with a Go of 1.25 or later
 that pip brings.
 """
 
+import contextlib
 import os
 import re
 import shutil
@@ -77,7 +78,10 @@ def start(directory: Path) -> Server:
 def objects(server: Server) -> list[str]:
     """Return the keys of the bucket, as its files show them; parts of unfinished uploads are among them."""
     bucket = server.directory / "data" / BUCKET
-    return sorted(str(path.relative_to(bucket)) for path in bucket.rglob("*") if path.is_file())
+    while True:
+        with contextlib.suppress(FileNotFoundError):  # the server removed a folder meanwhile
+            files = [path for path in bucket.rglob("*") if path.is_file()]
+            return sorted(str(path.relative_to(bucket)) for path in files)
 
 
 def _build(work: Path) -> Path:

@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from tests.peers.kafka import PeerMissing, cache
+from tests.peers.stopped import stop_at_once
 
 _STOP_SECONDS = 20
 # What would bring in the settings of another server, or of a JVM that is not ours.
@@ -63,6 +64,11 @@ class Process:
         """Send the signal, if it runs."""
         if self._process is not None:
             self._process.send_signal(number)
+
+    def pause(self) -> None:
+        """Let it hang, if it runs."""
+        if self._process is not None:
+            stop_at_once(self._process.pid)
 
     def end(self, number: signal.Signals) -> None:
         """Send the signal, and wait until the process is gone."""
@@ -128,7 +134,7 @@ class Server:
     def pause(self) -> None:
         """Let all processes hang, until `resume`."""
         for process in self.processes:
-            process.send(signal.SIGSTOP)
+            process.pause()
 
     def resume(self) -> None:
         """Let them go on."""

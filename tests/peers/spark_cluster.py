@@ -293,7 +293,10 @@ def environment(folder: Path, *modules: str, wheel: Path | None = None) -> Path:
     python = folder / "bin" / "python"
     pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "-q", "--no-deps"]
     if wheel is not None:
-        subprocess.run([*pip, "--no-index", str(wheel)], check=True, cwd=folder)
+        # A PYTHONPATH with the source tree, which a Spark session of this process has set, makes pip believe
+        # that the wheel is installed already.
+        clean = {name: text for name, text in os.environ.items() if name != "PYTHONPATH"}
+        subprocess.run([*pip, "--no-index", str(wheel)], check=True, cwd=folder, env=clean)
     (site,) = (folder / "lib").glob("python*/site-packages")
     places = [find_spec(module) for module in modules]
     lines = [sysconfig.get_path("purelib")]

@@ -2,8 +2,9 @@
 
     cluster_job.py JOB     JSON: `out`, `reads`, and `remote` if a server of Spark Connect is asked
 
-A read has `options`. Each of its tasks waits `slow_s` seconds, and leaves a file in the directory `ran`.
-Written to `out`, as JSON, are the rows of each read, and where they were read.
+A read has `options`. Each of its tasks waits until two machines have begun one, and `slow_s` seconds more,
+and leaves a file in the directory `ran` that says where it ran. Written to `out`, as JSON, are the rows of
+each read, and where they were read.
 """
 
 import json
@@ -18,8 +19,14 @@ from pathlib import Path
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
+MACHINES = 2
+
 
 def rows_of(batches: Iterator[pa.RecordBatch], slow_s: float, ran: str) -> Iterator[pa.RecordBatch]:
+    if ran:
+        leave(ran, ".began")
+        while len({each.read_text() for each in Path(ran).glob("*.began")}) < MACHINES:
+            time.sleep(0.05)
     time.sleep(slow_s)
     for batch in batches:
         values = [None if v is None else zlib.crc32(v) for v in batch["value"].to_pylist()]
@@ -33,7 +40,14 @@ def rows_of(batches: Iterator[pa.RecordBatch], slow_s: float, ran: str) -> Itera
             }
         )
     if ran:
-        Path(ran, uuid.uuid4().hex).touch()
+        leave(ran, "")
+
+
+def leave(ran: str, suffix: str) -> None:
+    """Leave a file that says where this is: the directory is a worker's own."""
+    whole = Path(ran, f"{uuid.uuid4().hex}.part")
+    whole.write_text(os.getcwd())
+    whole.rename(whole.with_suffix(suffix))
 
 
 def read(

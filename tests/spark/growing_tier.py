@@ -23,12 +23,18 @@ class GrowingTier:
     ) -> None:
         """Put one more segment of so many offsets into a partition."""
         key = topic, partition
-        if key not in self.partitions:
-            self.partitions[key] = WrittenPartition(self.store, topic, partition, number=number)
+        self.partition_of(topic, partition, number=number)
         begin = self.ends.get(key, 0)
         self.ends[key] = begin + count
         self.partitions[key].segment(batches(begin, begin + count))
         self.publish(partition, topic=topic, **publish)
+
+    def partition_of(self, topic: str, partition: int = 0, *, number: int = 1) -> WrittenPartition:
+        """Return a partition, to put segments into it that are not like those of `grow`."""
+        key = topic, partition
+        if key not in self.partitions:
+            self.partitions[key] = WrittenPartition(self.store, topic, partition, number=number)
+        return self.partitions[key]
 
     def publish(self, partition: int = 0, *, topic: str = "t", **publish: Any) -> None:
         self.heads += 1

@@ -9,9 +9,32 @@ from firnline.records.compression import NAMES, ZSTD
 from firnline.stores.directory import DirectoryStore
 from firnline.tiered.objects.catalog_reader import list_topics, read_catalog
 
-pytestmark = pytest.mark.spark
+
+def missed(ratios: dict[str, float], value_bytes: int = 100) -> list[bench.Missed]:
+    """What the bench says where each baseline takes so many times what ours takes."""
+    times = {f"all columns/{name}": ratio for name, ratio in ({"ours": 1.0} | ratios).items()}
+    jobs = ("with headers", "two columns", "offset", "count")
+    times |= {f"{job}/ours": 0.01 for job in jobs}
+    _, found = bench.compared(times, bench.Shape(value_bytes, ZSTD), rows=1)
+    return found
 
 
+@pytest.mark.parametrize(("value_bytes", "floor"), [(100, 2.14), (1024, 1.59)])
+def test_the_bench_fails_where_a_scan_is_slower_than_it_was_with_numpy_alone(
+    value_bytes: int, floor: float
+) -> None:
+    """And only there: a bar that is not met is told."""
+    (below,) = missed({"connector": floor - 0.01}, value_bytes)
+    assert below.fails
+    assert "slower than with numpy alone" in str(below)
+    (above,) = missed({"connector": floor + 0.01}, value_bytes)
+    assert not above.fails
+    (parquet,) = missed({"connector": 9.0, "parquet": 0.1}, value_bytes)
+    assert (parquet.baseline, parquet.fails) == ("parquet", False)
+    assert missed({"connector": 3.0, "parquet": 0.9}, value_bytes) == []
+
+
+@pytest.mark.spark
 def test_the_smallest_topic_is_measured_without_the_connector(
     spark: object, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

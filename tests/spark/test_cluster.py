@@ -1,9 +1,9 @@
 """A cluster of Spark reads a tier: a master and two workers, which have nothing of the source tree."""
 
 import json
-import os
 import shutil
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -33,20 +33,19 @@ from tests.peers.spark_cluster import (
 from tests.spark.tiered_topic import TOPIC, tiered_topic
 from tests.spark.written_tier import WrittenPartition, batches
 
-# Each job starts five JVMs and their Python workers: half a minute on two cores, and too slow for Spark's own
-# deadlines beside other tests.
-pytestmark = [pytest.mark.spark, pytest.mark.soak, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
+# A job starts three JVMs and their Python workers, and needs 20 s of a core. One job is enough for each
+# `make test`: that of the wheel and of the worker that is killed.
+long_form = pytest.mark.soak
 SECRET = "OF_THE_STORE"  # a variable of all machines
 JOB = Path(__file__).with_name("cluster_job.py")
 
 
 class World(NamedTuple):
-    """A cluster, an environment with the wheel, and a tier whose broker is stopped."""
+    """A cluster, and an environment with the wheel."""
 
     cluster: SparkCluster
     python: Path
-    client: Path  # a Python with Spark and without Firnline
-    tier: Path
     folder: Path
 
     def submit(
@@ -91,11 +90,16 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         except PeerMissing as problem:
             pytest.skip(f"NOT RUN: {problem}")
         python = environment(folder / "environment", "grpc", wheel=wheel)
-        client = environment(folder / "client", "grpc")
-        with tiered_topic(folder / "broker") as (_, tier):
-            pass
         cluster.add_workers()
-        yield World(cluster, python, client, tier, folder)
+        yield World(cluster, python, folder)
+
+
+@pytest.fixture(scope="module")
+def tier(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tier that a broker has made, which is stopped."""
+    with tiered_topic(tmp_path_factory.mktemp("broker")) as (_, made):
+        pass
+    return made
 
 
 def facts(rows: Iterable[Sequence[Any]]) -> list[list[Any]]:
@@ -115,42 +119,51 @@ def expected(options: Mapping[str, str]) -> list[list[Any]]:
     return sorted(found)
 
 
-def workers_of(rows: Iterable[Sequence[Any]]) -> set[str]:
-    """Return the workers in whose directories executors read the rows."""
-    return {Path(row[4]).parts[-4] for row in rows}
+def worker_at(folder: str) -> str:
+    """Return the worker in whose directory an executor ran."""
+    return Path(folder).parts[-4]
 
 
 def test_a_wheel_brings_the_code_and_a_worker_that_is_killed_costs_no_row(
     world: World, tmp_path: Path
 ) -> None:
     written = WrittenPartition(DirectoryStore(str(tmp_path / "tier")), "long", 0)
-    for base in range(0, 24_000, 2000):
+    for base in range(0, 16_000, 2000):
         written.segment(batches(base, base + 2000))
     written.publish()
     ran = tmp_path / "ran"
     ran.mkdir()
-    short = {"tier.uri": str(world.tier), "subscribe": TOPIC, "minPartitions": "6"}
-    long = {"tier.uri": str(tmp_path / "tier"), "subscribe": "long", "minPartitions": "24"}
-    job = world.submit(
-        "by-wheel", {"options": short}, {"options": long, "slow_s": 0.2, "ran": str(ran)}
-    )
+    options = {"tier.uri": str(tmp_path / "tier"), "subscribe": "long", "minPartitions": "16"}
+    # No task begins before both workers have an executor.
+    both = {"spark.scheduler.minRegisteredResourcesRatio": "1.0"}
+    job = world.submit("by-wheel", {"options": options, "slow_s": 0.5, "ran": str(ran)}, confs=both)
+
+    def done() -> Counter[str]:
+        """Return how many tasks each worker has ended."""
+        return Counter(worker_at(path.read_text()) for path in ran.iterdir() if not path.suffix)
+
+    def both_ended_two() -> bool:
+        """Whoever has a second one has handed over the first."""
+        assert job.process.poll() is None, f"the job ended: {job.log.read_text()[-4000:]}"
+        return sum(number > 1 for number in done().values()) == 2
+
     try:
-        eventually("tasks have ended", lambda: len(os.listdir(ran)) >= 4, within_s=240)
+        eventually("both ended two", both_ended_two, within_s=240)
         world.cluster.kill("worker-2")
-        assert len(os.listdir(ran)) < 20, "it is not the middle of the scan"
+        assert done().total() < 14, "it is not the middle of the scan"
         said = job.wait()
     finally:
         job.stop()
         world.cluster.add_workers()
-    first, second = world.rows("by-wheel")
-    assert facts(first) == expected(short)
-    assert {row[3] for row in first} == {str(world.python)}
-    assert workers_of(first) == {"worker-1", "worker-2"}
+    (found,) = world.rows("by-wheel")
+    assert facts(found) == expected(options)
+    assert [row[1] for row in found] == list(range(16_000))
+    assert {row[3] for row in found} == {str(world.python)}
+    assert {worker_at(row[4]) for row in found} == {"worker-1", "worker-2"}
     assert "asOf=" in said
-    assert facts(second) == expected(long)
-    assert [row[1] for row in second] == list(range(24_000))
 
 
+@long_form
 @pytest.mark.peer
 def test_executors_have_the_secret_of_a_store_from_their_own_environment(
     world: World, start_store: Callable[[str], Server]
@@ -175,8 +188,9 @@ def test_executors_have_the_secret_of_a_store_from_their_own_environment(
         assert s3.SECRET not in text
 
 
-def test_an_archive_brings_the_code(world: World) -> None:
-    options = {"tier.uri": str(world.tier), "subscribe": TOPIC}
+@long_form
+def test_an_archive_brings_the_code(world: World, tier: Path) -> None:
+    options = {"tier.uri": str(tier), "subscribe": TOPIC}
     top = world.python.parent.parent
     archive = packed(top, world.folder / "environment.tar.gz")
     # Spark unpacks it for executors alone, and plans with the Python of the same relative path.
@@ -192,10 +206,12 @@ def test_an_archive_brings_the_code(world: World) -> None:
     assert all(row[3].startswith(str(world.cluster.folder)) for row in found)
 
 
-def test_a_client_of_spark_connect_needs_nothing_of_ours(world: World) -> None:
+@long_form
+def test_a_client_of_spark_connect_needs_nothing_of_ours(world: World, tier: Path) -> None:
     pytest.importorskip("grpc", reason="NOT RUN: grpcio is not installed: pyspark[connect]")
-    options = {"tier.uri": str(world.tier), "subscribe": TOPIC}
+    options = {"tier.uri": str(tier), "subscribe": TOPIC}
     folder = world.folder / "by-connect"
+    bare = environment(world.folder / "client", "grpc")  # with Spark and without Firnline
     server = world.cluster.connect_server(folder, {"PYSPARK_PYTHON": str(world.python)})
     try:
         remote = f"sc://127.0.0.1:{world.cluster.connect_port}"
@@ -204,7 +220,7 @@ def test_a_client_of_spark_connect_needs_nothing_of_ours(world: World) -> None:
         client.mkdir()
         job = Path(shutil.copy(JOB, client))
         Job(
-            [str(world.client), str(job), argument],
+            [str(bare), str(job), argument],
             client,
             clean_environment(client, world.cluster.spark),
         ).wait()

@@ -320,6 +320,17 @@ def test_a_segment_whose_latest_time_is_unknown_is_read_for_every_time() -> None
         assert {o for _, _, o, at in found if at == time_ms} == {(time_ms - T0) // 1000}
 
 
+def test_what_lies_between_wanted_offsets_is_not_read() -> None:
+    """Of segments without splits, so that only their place in the plan decides."""
+    partition = WrittenPartition(MemoryStore(), "t")
+    for base in range(0, 100, 10):
+        partition.segment(batches(base, base + 10, per=1))
+    partition.publish()
+    tasks = plan(partition.store, Filters().and_offset("in", [5, 95, 97]))
+    pieces = [piece for task in tasks for piece in task.pieces]
+    assert [(one.start_offset, one.end_offset) for one in pieces] == [(5, 6), (95, 98)]
+
+
 def test_a_partition_without_segments_is_planned_as_empty() -> None:
     partition = WrittenPartition(MemoryStore(), "t")
     partition.publish()

@@ -20,6 +20,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from firnline.spark.options.kafka import is_known
 from firnline.stores.directory import DirectoryStore
+from firnline.testing.plugin import Broker
 from firnline.tiered.objects.layout import (
     LOG,
     OFFSET_INDEX,
@@ -29,9 +30,11 @@ from firnline.tiered.objects.layout import (
 )
 from tests.peers import kafka, spark_kafka
 from tests.spark import tiered_topic
+from tests.spark.test_past_and_tail import Cluster, delete_below, flush, make_topic
 from tests.spark.written_tier import T0, WrittenPartition, fingerprint_of
 
 TOPIC = "transactions"
+SHORTENED, REST = "shortened", (20, 60)  # a topic of which somebody deleted the first records
 
 
 def produce(bootstrap: str) -> None:
@@ -132,6 +135,7 @@ SAME: dict[str, dict[str, str]] = {
         "fetchOffset.retryIntervalMs": "10", "kafkaConsumer.pollTimeoutMs": "120000",
         "maxOffsetsPerTrigger": "some", "maxTriggerDelay": "x",
         "kafka.max.poll.records": "7", "kafka.client.id": "c", "kafka.not.known": "1",
+        "kafka.check.crcs": "false", "kafka.request.timeout.ms": "25000",
         "failOnDataLoss": "false", "kafka.isolation.level": "read_committed",
     },
 }  # fmt: skip
@@ -209,6 +213,22 @@ TAILS: dict[str, tuple[str, dict[str, str]]] = {
 }
 
 
+def shortened(start: int, end: int = -1, *, fails: bool = True) -> dict[str, str]:
+    ends = {
+        "startingOffsets": J({SHORTENED: {"0": start}}),
+        "endingOffsets": J({SHORTENED: {"0": end}}),
+    }
+    return {"subscribe": SHORTENED, **ends, "failOnDataLoss": str(fails).lower()}
+
+
+# Reads that begin or end at records that are gone, and how many rows they give.
+LOSSES = {
+    "gone, and that is no failure": (shortened(5, fails=False), 40),
+    "gone up to the middle": (shortened(5, 30, fails=False), 10),
+}
+# Both say so; the official one only where it reads.
+LOST = {"gone": shortened(5)}
+
 # Streams of a topic of which the tier has a part, and of one with several partitions.
 STREAMS: dict[str, dict[str, str]] = {
     "a stream": {"subscribe": tiered_topic.HALF, "startingOffsets": "earliest"},
@@ -238,6 +258,8 @@ def cases(ours: tuple[str, Path], kafkas: tuple[str, Path]) -> list[list[object]
             found.append([kind, name, ours[0], str(ours[1]), topic | options])
     for name, (kind, options) in TAILS.items():
         found.append([kind, name, ours[0], str(ours[1]), options])
+    for name, options in (LOST | {name: o for name, (o, _) in LOSSES.items()}).items():
+        found.append(["tail", name, ours[0], str(ours[1]), options])
     for name, options in STREAMS.items():
         found.append(["streams", name, ours[0], str(ours[1]), options])
     for name, options in REFUSED_STREAMS.items():
@@ -245,7 +267,17 @@ def cases(ours: tuple[str, Path], kafkas: tuple[str, Path]) -> list[list[object]
         found.append(["streams", name, ours[0], str(ours[1]), topic | options])
     for name, options in TRANSACTIONS.items():
         found.append(["same", name, kafkas[0], str(kafkas[1]), {"subscribe": TOPIC} | options])
+    found.append(["again", "again", ours[0], str(ours[1]), {"subscribe": SHORTENED}])
     return found
+
+
+def shorten(broker: Broker, tier: Path) -> None:
+    """Write a topic, copy it, and delete its first records."""
+    cluster = Cluster(broker, tier)
+    make_topic(cluster, SHORTENED)
+    tiered_topic.write(broker.bootstrap, SHORTENED, 0, REST[1])
+    flush(cluster, SHORTENED)
+    delete_below(cluster, SHORTENED, REST[0])
 
 
 @pytest.fixture(scope="module")
@@ -261,20 +293,22 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         began = time.monotonic()
         produce(apache.bootstrap)
         tiered_topic.half_tiered(broker)
+        shorten(broker, tier)
         assert copy_to_tier(base / "kafka", base / "tier") > 2
         (base / "cases.json").write_text(
             J(cases((broker.bootstrap, tier), (apache.bootstrap, base / "tier")))
         )
         done = subprocess.run(
             [sys.executable, "-m", "tests.spark.official", str(base / "cases.json"), jars],
-            capture_output=True, text=True, timeout=600, check=False,
+            capture_output=True, text=True, timeout=800, check=False,
         )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
     print(done.stderr, f"{time.monotonic() - began:.1f} s altogether, without the servers' start")
     return dict(json.loads(done.stdout.splitlines()[-1]))
 
 
-pytestmark = [pytest.mark.peer, pytest.mark.spark]
+# All reads are made before the first test: two minutes, and more beside others.
+pytestmark = [pytest.mark.peer, pytest.mark.spark, pytest.mark.timeout(900)]
 
 
 @pytest.mark.parametrize("name", [*SAME, *TRANSACTIONS, *TAILS])
@@ -288,6 +322,31 @@ def test_both_sources_give_the_same_rows_under_the_same_options(
     assert reported["only_official"] == reported["only_ours"] == []
     assert len(set(reported["rows"])) == 1
     assert reported["rows"][0] > 0
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_records_that_are_gone_are_left_out_as_by_the_official_source(
+    found: dict[str, Any], name: str
+) -> None:
+    reported = found[name]
+    assert set(reported["refused"]) == {""}
+    assert set(reported["rows"]) == {LOSSES[name][1]}
+    assert reported["only_official"] == reported["only_ours"] == []
+
+
+@pytest.mark.parametrize("name", LOST)
+def test_records_that_are_gone_are_data_loss_as_for_the_official_source(
+    found: dict[str, Any], name: str
+) -> None:
+    assert "" not in found[name]["refused"]
+    assert all("below the log start" in words for words in found[name]["refused"][1:])
+
+
+def test_a_frame_that_is_read_again_reads_on_only_where_each_query_is_planned(
+    found: dict[str, Any],
+) -> None:
+    """The official source plans each query; docs/SPARK.md says so, and which of ours do."""
+    assert found["again"] == [[40, 40], [50, 40]]
 
 
 def test_the_rows_are_as_many_as_were_written(found: dict[str, Any]) -> None:

@@ -1,7 +1,6 @@
 """The tier's past and the brokers' tail are one table. The reader is called as Spark does, without Spark."""
 
 import json
-import shutil
 import threading
 import time
 from collections import Counter
@@ -28,11 +27,12 @@ from firnline.protocol.messages.k21_delete_records import (
 from firnline.spark.brokers.cluster import NoAnswer
 from firnline.spark.cuts import pin, release, renew
 from firnline.spark.options.parse import parse_options
+from firnline.spark.planning import rest
 from firnline.spark.planning.plan import TailTask
 from firnline.spark.schema import DataLoss
 from firnline.spark.source import FirnlineReader, TaskPartition
 from firnline.testing.plugin import Broker
-from tests.peers.nodes import eventually
+from tests.peers.nodes import copy_while_used, eventually
 from tests.spark import tiered_topic
 from tests.spark.tiered_topic import HALF, PLAIN
 from tests.spark.written_tier import T0
@@ -162,12 +162,25 @@ def test_a_cut_of_a_topic_that_was_created_again_is_data_loss(cluster: Cluster) 
     assert len(cluster.read("again")) == 10
 
 
+def test_a_cut_that_was_edited_is_refused_in_words(cluster: Cluster) -> None:
+    """Fears a KeyError, and a wait for the leader of a partition that never was."""
+    cut = json.loads(pin(cluster.options()))
+    named = {**cut, "topics": {"another": cut["topics"][HALF]}}
+    with pytest.raises(ConfigError, match=f"asOf has the id of another topic.*topic_of_id={HALF}"):
+        cluster.read("another", asOf=json.dumps(named), readFrom="tier")
+    cut["topics"][HALF]["partitions"] = {"7": cut["topics"][HALF]["partitions"]["0"]}
+    for way in ("auto", "broker"):
+        with pytest.raises(ConfigError, match=r"partitions that the topic never had.*\[7\]"):
+            cluster.read(asOf=json.dumps(cut), readFrom=way)
+
+
 def test_deleted_records_of_a_cut_are_data_loss_and_not_fewer_rows(cluster: Cluster) -> None:
     make_topic(cluster, "shortened")
     tiered_topic.write(cluster.broker.bootstrap, "shortened", 0, 30)
     cut = pin(cluster.options("shortened"))
     delete_below(cluster, "shortened", 12)
-    with pytest.raises(DataLoss, match=r"below the log start.*from_offset=0.*log_start=12"):
+    gone = r"below the log start.*from_offset=0.*log_start=12.*lease_s=.*failOnDataLoss=false reads"
+    with pytest.raises(DataLoss, match=gone):
         cluster.read("shortened", asOf=cut)
     rest = cluster.read("shortened", asOf=cut, failOnDataLoss="false")
     assert [row["offset"] for row in rest] == list(range(12, 30))
@@ -211,7 +224,7 @@ def test_a_segment_that_left_the_tier_is_read_from_the_broker(cluster: Cluster) 
     assert {row["readFrom"] for row in before} == {"tier"}
     [task] = [task for partition in plan for task in partition.tasks]  # type: ignore[attr-defined]
     moved = cluster.tier.with_name("elsewhere")
-    shutil.copytree(cluster.tier, moved)
+    copy_while_used(cluster.tier, moved)
     aside = Cluster(cluster.broker, moved).reader("leaves")
     for path in sorted(moved.rglob("*")):
         if path.is_file() and any(
@@ -239,6 +252,21 @@ def test_times_and_offsets_are_those_of_the_partition_and_not_of_the_tier(cluste
 def test_a_topic_that_is_not_there_is_named(cluster: Cluster) -> None:
     with pytest.raises(ConfigError, match=r"no such topic in the cluster.*nobody-made-it"):
         cluster.read("nobody-made-it")
+    with pytest.raises(ConfigError, match=f"did you mean {HALF}\\?.*there=.*{HALF}"):
+        cluster.read(HALF[:-1])
+
+
+def test_a_pattern_without_a_topic_reads_nothing_and_says_so(
+    cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    options = cluster.options() | {"subscribePattern": "^halve"}
+    del options["subscribe"]
+    for read_from in ("auto", "tier"):
+        caplog.clear()
+        parsed = parse_options(CaseInsensitiveDict(options | {"readFrom": read_from}))
+        assert FirnlineReader(parsed, COLUMNS).partitions() == []
+        (line,) = [each for each in caplog.messages if "no topic matches" in each]
+        assert "^halve" in line
 
 
 def test_the_tail_is_divided_as_offsets_are(cluster: Cluster) -> None:
@@ -250,6 +278,28 @@ def test_the_tail_is_divided_as_offsets_are(cluster: Cluster) -> None:
     assert max(tails) <= 15
     reader = cluster.reader(maxRecordsPerPartition="15")
     assert [r["offset"] for r in rows_of(reader, list(reader.partitions()))] == list(range(200))
+
+
+def test_a_tier_of_another_cluster_is_told_and_not_taken_for_one_without_the_topic(
+    cluster: Cluster,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Fears a typing error in `tier.uri`: all of history comes from the brokers, and nobody is told."""
+    (foreign := tmp_path / "foreign").mkdir()
+    (foreign / "cluster.json").write_text('{"clusterId": "another"}')
+    (nothing := tmp_path / "nothing").mkdir()
+    for uri, owner in ((foreign, "another"), (nothing, "none")):
+        caplog.clear()
+        rows = cluster.read(**{"tier.uri": str(uri)})
+        assert len(rows) == 200
+        (line,) = [each for each in caplog.messages if "no tier of this cluster" in each]
+        assert f"tier_of={owner}" in line
+    caplog.clear()
+    monkeypatch.setattr(rest, "_looked_at", set())
+    assert len(cluster.read(PLAIN)) == 50
+    assert [each for each in caplog.messages if "no tier of this cluster" in each] == []
 
 
 def test_without_brokers_that_answer_the_error_says_what_helps(cluster: Cluster) -> None:

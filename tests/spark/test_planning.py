@@ -1,7 +1,9 @@
 """How a plan is divided, what a task carries, and what happens when something goes wrong meanwhile."""
 
+import gc
 import json
 import pickle
+import threading
 import time
 import tracemalloc
 from itertools import pairwise
@@ -15,8 +17,12 @@ from bench.spark_plan import rows as rows_of_bench
 from firnline.base.units import GIB, MIB
 from firnline.formats.transaction_index import AbortedTxn
 from firnline.spark.options.parse import ByTimestamp, Options, parse_options
+from firnline.spark.planning.calls import Calls
+from firnline.spark.planning.catalogs import Place
+from firnline.spark.planning.cut import Bounds
 from firnline.spark.planning.filters import Filters
-from firnline.spark.planning.plan import Task, segment_in, segment_of
+from firnline.spark.planning.plan import SEGMENTS, Task, lineage_ranges, segment_of
+from firnline.spark.planning.scan import _Scan
 from firnline.spark.planning.transactions import AbortedByOffset
 from firnline.spark.read import read_task
 from firnline.spark.schema import CorruptSegment, ReadSettings
@@ -24,6 +30,7 @@ from firnline.stores.memory import MemoryStore
 from firnline.stores.port import ObjectMissing, ObjectStore, RemoteStorageError
 from firnline.tiered.catalog.format import (
     SPLIT_BYTES,
+    CatalogTopic,
     Split,
     decode_part_as,
     encode_part,
@@ -162,7 +169,7 @@ def test_a_row_costs_little_more_than_its_json() -> None:
         assert len([json.loads(line) for line in lines]) == 1026
         plain.append(time.thread_time() - began)
         began = time.thread_time()
-        found, _ = decode_part_as(segment_in, data, ref)
+        found, _ = decode_part_as(SEGMENTS, data, ref)
         ours.append(time.thread_time() - began)
     assert found == [segment_of(row) for row in rows]
     assert min(ours) < 3.2 * min(plain)
@@ -173,6 +180,32 @@ def test_many_partitions_take_a_request_each() -> None:
     store.requests = 0
     assert len(plan(store, min_partitions=1)) == 1500
     assert store.requests == 2 + 300
+
+
+def most_at_once(store: MemoryStore) -> int:
+    """Return how many objects a plan gets at the same time, at most."""
+    get, lock, now, most = store.get, threading.Lock(), [0], [0]
+
+    def waiting(*given: Any) -> bytes:
+        with lock:
+            now[0] += 1
+            most[0] = max(most[0], now[0])
+        time.sleep(0.05)
+        with lock:
+            now[0] -= 1
+        return get(*given)
+
+    store.get = waiting
+    assert plan(store)
+    return most[0]
+
+
+def test_heads_of_partitions_and_parts_of_one_are_got_side_by_side() -> None:
+    """Fears 10,000 requests of 20 ms, one after the other."""
+    assert most_at_once(tier(100, 1, MIB)) >= 8
+    store = Counting()
+    long_partition(store)
+    assert most_at_once(store) >= 8
 
 
 def test_aborted_transactions_are_those_of_the_offsets() -> None:
@@ -391,6 +424,82 @@ def test_the_failure_of_the_first_partition_is_the_one_that_is_told() -> None:
     with pytest.raises(RemoteStorageError, match=keys[300]):
         plan(store)
     assert store.requests < 2000  # on a busy machine the failing thread may be late
+
+
+def test_the_lineage_of_a_partition_is_computed_once_for_each_plan(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Fears what was three times: for its end, for what the log has beyond it, and for its ranges."""
+    computed = []
+
+    def ranges(*given: Any, **bounds: Any) -> Any:
+        computed.append(bounds)
+        return lineage_ranges(*given, **bounds)
+
+    monkeypatch.setattr("firnline.spark.planning.catalogs.lineage_ranges", ranges)
+    assert len(plan(tier(7, 5, 64 * MIB))) == 35
+    assert len(computed) == 7
+
+
+def test_the_rows_of_a_head_are_decoded_into_what_a_plan_needs_of_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Fears an object for each number of a row: of many small partitions, all rows are in heads."""
+    store = tier(7, 5, 64 * MIB)
+    monkeypatch.setattr("firnline.tiered.catalog.format.CatalogSegment", None)
+    assert len(plan(store)) == 35
+
+
+def test_the_bounds_of_many_partitions_are_not_copied_for_each() -> None:
+    """Ten times the partitions take ten times as long, and not a hundred: it was a sixth of a plan."""
+    took = []
+    for partitions in (1000, 10_000):
+        scan = _Scan(None, Options("", ("t",)), Filters(), Calls(None), needs_states=False)
+        topic, times = CatalogTopic(TOPIC_ID, "t", 0, is_deleted=False), []
+        for number in range(partitions):
+            scan.note(Place(topic, number, None), Bounds(0, 1, 0, 0))
+        for _ in range(5):
+            began = time.thread_time()
+            assert len(scan.cut().topics["t"].partitions) == partitions
+            times.append(time.thread_time() - began)
+        took.append(min(times))
+    assert took[1] < 40 * took[0]
+
+
+def test_a_plan_is_not_traversed_for_garbage_when_it_is_made() -> None:
+    """Fears a tenth of its time. Method: how many young objects there are when a collection begins."""
+    store, young = tier(300, 5, 64 * MIB), [0]
+
+    def count(phase: str, info: dict[str, int]) -> None:
+        if phase == "start":
+            young.append(len(gc.get_objects(generation=0)))
+
+    gc.unfreeze()  # a plan lets be what somebody else has frozen: here what pytest has collected
+    gc.collect()
+    gc.callbacks.append(count)
+    try:
+        assert len(plan(store, min_partitions=1)) == 1500
+    finally:
+        gc.callbacks.remove(count)
+        gc.freeze()
+    assert max(young) < 3000
+
+
+def test_a_plan_leaves_frozen_what_somebody_else_has_frozen() -> None:
+    """A driver that froze its own objects would have them traversed again."""
+    store = tier(300, 5, 64 * MIB)
+    gc.freeze()
+    frozen = gc.get_freeze_count()
+    assert len(plan(store, min_partitions=1)) == 1500
+    assert gc.get_freeze_count() > frozen // 2
+
+
+def test_a_small_plan_does_not_count_what_is_frozen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That walks over all of it: half a second for each plan of a process that has frozen much."""
+    counted: list[None] = []
+    monkeypatch.setattr(gc, "get_freeze_count", lambda: counted.append(None))
+    assert len(plan(tier(3, 5, 64 * MIB), min_partitions=1)) == 15
+    assert counted == []
 
 
 def test_filters_by_partition_leave_out_the_requests_of_others() -> None:

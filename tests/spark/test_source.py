@@ -5,6 +5,7 @@ import pickle
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,16 +16,30 @@ pytest.importorskip("pyspark", reason="NOT RUN: PySpark is not installed")
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import CaseInsensitiveDict, EqualTo, InputPartition, LessThan
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
 from firnline.base.errors import ConfigError
 from firnline.records.batch import headers
 from firnline.records.build import NewRecord, build_batch
+from firnline.spark import pushdown
+from firnline.spark.access import cut_files
+from firnline.spark.cuts import pin
+from firnline.spark.load import load as narrowing
+from firnline.spark.options.parse import BY_LOAD, parse_options
+from firnline.spark.planning.filters import Filters
+from firnline.spark.pushdown import FiltersOfLoad
 from firnline.spark.schema import ALL_COLUMNS, COLUMNS, OFFICIAL_COLUMNS, arrow_schema
 from firnline.spark.session import java_home
-from firnline.spark.source import _TYPES, FirnlineSource, columns_of, kept_options
+from firnline.spark.source import (
+    _TYPES,
+    FilteringReader,
+    FirnlineReader,
+    FirnlineSource,
+    columns_of,
+    kept_options,
+)
 from firnline.stores.directory import DirectoryStore
+from tests.spark.arrow_of_spark import arrow_schema_of_spark
 
 OFFICIAL = (
     "struct<key:binary,value:binary,topic:string,partition:int,offset:bigint,"
@@ -70,7 +85,7 @@ def test_the_schema_is_the_official_one_and_arrow_agrees_with_spark(tier: Path) 
     assert everything.simpleString() == OFFICIAL[:-1] + (
         ",headers:array<struct<key:string,value:binary>>>"
     )
-    assert to_arrow_schema(everything, timezone="UTC").equals(arrow_schema(OFFICIAL_COLUMNS))
+    assert arrow_schema_of_spark(everything).equals(arrow_schema(OFFICIAL_COLUMNS))
 
 
 def test_reader_and_partitions_survive_pickling_and_read_what_was_planned(tier: Path) -> None:
@@ -121,9 +136,28 @@ def test_nothing_to_read_is_an_empty_partition_not_an_error(tier: Path) -> None:
     assert list(reader.read(InputPartition(None))) == []
 
 
+def test_a_stream_on_pyspark_4_1_says_what_it_needs_and_what_works_without(
+    tier: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Method: as 4.1 is, which lacks that module. Another module that is missing is not explained so."""
+    monkeypatch.delitem(sys.modules, "firnline.spark.streaming.reader", raising=False)
+    monkeypatch.setattr("pyspark.__version__", "4.1.0")
+    made = source(tier, startingOffsets="earliest")
+    with monkeypatch.context() as missing:
+        missing.setitem(sys.modules, "pyspark.sql.streaming.datasource", None)
+        with pytest.raises(ConfigError) as found:
+            made.streamReader(made.schema())
+    assert "a stream needs PySpark 4.2 or newer, on driver and executors" in str(found.value)
+    assert "[pyspark=4.1.0 remedy=pip install 'pyspark>=4.2', or spark.read" in str(found.value)
+    assert "No module" not in str(found.value)
+    monkeypatch.setitem(sys.modules, "firnline.spark.streaming.reader", None)
+    with pytest.raises(ModuleNotFoundError):
+        made.streamReader(made.schema())
+
+
 def test_extra_columns_come_only_if_a_schema_names_them(tier: Path) -> None:
     extra = StructType([StructField(name, _TYPES[name]) for name in ALL_COLUMNS])
-    assert to_arrow_schema(extra, timezone="UTC").equals(arrow_schema(ALL_COLUMNS))
+    assert arrow_schema_of_spark(extra).equals(arrow_schema(ALL_COLUMNS))
     ours = set(ALL_COLUMNS) - set(OFFICIAL_COLUMNS)
     assert not ours & set(source(tier, includeHeaders="true").schema().fieldNames())
     reader = source(tier).reader(extra)
@@ -133,6 +167,14 @@ def test_extra_columns_come_only_if_a_schema_names_them(tier: Path) -> None:
     assert any(stem.endswith(row["segmentId"]) for stem in segments)
     expected = {"leaderEpoch": 1, "readFrom": "tier", "producerId": None, "transaction": None}
     assert {name: row[name] for name in expected} == expected
+
+
+def test_a_write_is_refused_with_the_source_that_writes(tier: Path) -> None:
+    """Fears PySpark's `writer is not implemented`, which leaves a user without a way to write."""
+    given = source(tier)
+    for write in (given.writer, given.streamWriter):
+        with pytest.raises(ConfigError, match=r"only reads.*format\('kafka'\)"):
+            write(given.schema(), False)
 
 
 @pytest.mark.parametrize(
@@ -146,6 +188,30 @@ def test_a_schema_may_choose_columns_but_not_invent_them(column: tuple[str, str]
         columns_of(StructType().add("value", "binary").add(*column))
     with pytest.raises(ConfigError, match="no columns"):
         columns_of(StructType())
+    with pytest.raises(ConfigError, match=r"cannot be NOT NULL.*column=offset"):
+        columns_of(StructType().add("offset", "long", nullable=False))
+
+
+def test_a_cut_in_a_file_is_read_as_one_in_the_option(
+    tier: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By a read, by the table of its gaps, and by `pin`."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr(cut_files, "SHOWN_PARTITIONS", 1)
+    end = '{"t": {"0": 30, "1": 7}}'
+    made = source(tier, startingOffsets='{"t": {"0": 0, "1": 0}}', endingOffsets=end)
+    made.reader(made.schema()).partitions()
+    (line,) = capsys.readouterr().err.splitlines()
+    path = line.removeprefix("firnline: asOf=")
+    assert Path(path).is_relative_to(tmp_path)
+    for more, rows in (({}, 37), ({"table": "gaps"}, 0)):
+        again = source(tier, asOf=path, **more)
+        reader: Any = again.reader(again.schema())
+        found = [row for p in reader.partitions() for b in reader.read(p) for row in b.to_pylist()]
+        assert len(found) == rows
+    assert pin({"tier.uri": str(tier), "ASOF": path}) == Path(path).read_text().strip()
+    with pytest.raises(ConfigError, match="driver cannot read"):
+        source(tier, asOf="/nowhere").schema()
 
 
 def load(spark: SparkSession, tier: Path, **options: str) -> DataFrame:
@@ -208,13 +274,10 @@ def test_tables_and_views_of_sql_keep_their_options(spark: SparkSession, tier: P
             spark.sql(one.format('{"t": [1]}')).collect()
         with pytest.raises(Exception, match="did you mean subscribe"):
             spark.sql(f"CREATE TABLE tiers.wrong USING firnline {options.replace('be', 'b')}")
-        with pytest.raises(Exception, match="pushdown cannot be an option of a table"):
+        with pytest.raises(Exception, match=r"firnline\.spark\.load\.load"):
             spark.sql(f"CREATE TABLE tiers.pushing USING firnline {options[:-1]}, pushdown 'true')")
-        pushing = spark.sql(
-            "SELECT * FROM tiers.every WITH (pushdown = 'true', splitBytes = '50k')"
-            " WHERE partition = 1 AND offset < 7"
-        )
-        assert (pushing.rdd.getNumPartitions(), pushing.count()) == (1, 7)
+        with pytest.raises(Exception, match=r"firnline\.spark\.load\.load"):
+            spark.sql("SELECT * FROM tiers.every WITH (pushdown = 'true')").collect()
         assert spark.sql("SELECT * FROM tiers.every").count() == 5001
         spark.sql(f"CREATE TABLE tiers.few (offset BIGINT) USING firnline {options}")
         with pytest.raises(Exception, match="create it without columns"):
@@ -239,19 +302,16 @@ def test_filters_reach_the_plan_of_a_table_and_of_chosen_columns(
     tier: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Fears a reader of filters that lacks the options of its table, or the columns of its schema."""
-    from firnline.spark import pushdown
-    from firnline.spark.source import FilteringReader
-
     monkeypatch.setitem(sys.modules, pushdown._PUSHING, sys)
     given = {"provider": "firnline", "option.subscribe": "t", "option.tier.uri": str(tier),
              "option.kafka.isolation.level": "read_committed"}  # fmt: skip
     schema = FirnlineSource(CaseInsensitiveDict(given)).schema()
-    made = FirnlineSource(CaseInsensitiveDict({"pushdown": "true"})).reader(schema)
+    made = FirnlineSource(CaseInsensitiveDict({"pushdown": BY_LOAD})).reader(schema)
     assert isinstance(made, FilteringReader)
     assert made.options.read_committed
     assert made.how.columns == COLUMNS
     columns = StructType([StructField(name, _TYPES[name]) for name in ("offset", "transaction")])
-    made = source(tier, pushdown="true").reader(columns)
+    made = source(tier, pushdown=BY_LOAD).reader(columns)
     assert isinstance(made, FilteringReader)
     filters = [
         EqualTo(("transaction",), "open"),
@@ -384,52 +444,170 @@ def plan_in(spark: SparkSession, is_on: bool, frame: DataFrame) -> tuple[int, in
 
 @pytest.mark.spark
 def test_filters_narrow_the_plan_where_they_are_asked_for(spark: SparkSession, tier: Path) -> None:
-    """Goal: `session()` has the switch on; `pushdown` uses it, and works without it, with all rows read."""
+    """Goal: `session()` has the switch on; `load()` uses it, and works without it, with all rows read."""
     assert spark.conf.get("spark.sql.python.filterPushdown.enabled") == "true"
-
-    def where(condition: str, **options: str) -> DataFrame:
-        return load(spark, tier, splitBytes="50k", minPartitions="1", **options).where(condition)
-
-    pushed = {"pushdown": "true"}
-    everything, _ = plan_in(spark, True, where("true"))
+    options = {"tier.uri": str(tier), "subscribe": "t", "splitBytes": "50k", "minPartitions": "1"}
+    plain = spark.read.format("firnline").options(**options).load()
+    everything, _ = plan_in(spark, True, plain)
     for condition, count in (
-        ("offset < 0", 0),
+        ("offset >= 4000", 0),
         ("partition in (1, 7) and offset between 3 and 9", 7),
         (f"timestamp >= timestamp_millis({T0 + 3_990_000})", 10),
         ("topic = 'u'", 0),
     ):
-        few, found = plan_in(spark, True, where(condition, **pushed))
+        pushed = narrowing(spark, options).where(condition)
+        few, found = plan_in(spark, True, pushed)
         assert found == count
         assert few <= 2 < everything
-        assert plan_in(spark, False, where(condition, **pushed)) == (everything, count)
-        assert plan_in(spark, True, where(condition)) == (everything, count)
+        unpushed = narrowing(spark, options).where(condition)
+        assert plan_in(spark, False, unpushed) == (everything, count)
+        assert plan_in(spark, True, plain.where(condition)) == (everything, count)
+    assert plan_in(spark, True, narrowing(spark, options).where("offset < 0")) == (0, 0)
 
 
 @pytest.mark.spark
-def test_two_filters_of_one_load_do_not_mix(spark: SparkSession, tier: Path) -> None:
-    """Goal: why `pushdown` is off unless it is asked for. Spark keeps the last plan of a `load()`: with
-    `pushdown`, the half with partition 0 would have no rows."""
-    frame = load(spark, tier)
-    both = frame.where("partition = 0").unionAll(frame.where("partition = 1 and offset < 7"))
-    assert both.count() == 4000 + 7
+def test_no_query_of_a_load_lacks_a_row_whatever_the_others_take(
+    spark: SparkSession, tier: Path
+) -> None:
+    """Fears the plan that Spark keeps for each `load()`: that of the query with the last filter, which it
+    gives to all others, also to halves of one query and to those without a filter."""
+    options = {"tier.uri": str(tier), "subscribe": "t"}
+
+    def again() -> DataFrame:
+        return narrowing(spark, options)
+
+    frame = again()
     assert frame.where("offset < 5").count() == 10
     assert frame.count() == 5001
+    frame = again()
+    both = frame.where("partition = 0").unionAll(frame.where("partition = 1 and offset < 7"))
+    assert both.count() == 4000 + 7
+    frame = again()
+    assert frame.where("partition = 1 and offset = 7").unionAll(frame).count() == 1 + 5001
+    frame = again()
+    first = frame.where("partition = 0")
+    first.explain()
+    assert frame.where("partition = 1").count() == 1001
+    assert len(first.select("offset").collect()) == 4000
+    again().createOrReplaceTempView("narrowed")
+    try:
+        assert spark.sql("SELECT * FROM narrowed WHERE offset = 7").count() == 2
+        halves = "SELECT * FROM narrowed WHERE {} UNION ALL SELECT * FROM narrowed"
+        assert spark.sql(halves.format("timestamp > current_timestamp()")).count() == 5001
+        assert spark.sql("SELECT * FROM narrowed").count() == 5001
+    finally:
+        spark.catalog.dropTempView("narrowed")
+    for schema, count in (("partition int", 4000), ("value binary", 5001)):
+        frame = narrowing(spark, options, schema=schema)
+        if count == 4000:
+            assert frame.where("partition = 1").count() == 1001
+            frame = frame.where("partition = 0")
+        assert frame.count() == count
+
+
+def test_pushdown_by_hand_is_refused_and_names_what_is_safe(tier: Path) -> None:
+    columns = source(tier).schema()
+    for value in ("true", "yes"):
+        with pytest.raises(ConfigError, match=r"lack rows.*firnline\.spark\.load\.load"):
+            source(tier, pushdown=value).reader(columns)
+    assert not isinstance(source(tier, pushdown="false").reader(columns), FilteringReader)
+    with pytest.raises(ConfigError, match="leave out pushdown"):
+        narrowing(None, {"pushDown": "true"})
+    with pytest.raises(ConfigError, match=r"load\(\) reads records: use spark.read"):
+        narrowing(None, {"table": "gaps"})
+    with pytest.raises(ConfigError, match="no option of a stream"):
+        parse_options({"tier.uri": str(tier), "subscribe": "t", "pushdown": "true"}, is_stream=True)
+
+
+def test_the_filters_of_a_load_only_ever_take_more(tmp_path: Path) -> None:
+    five, six = Filters().and_offset("=", [5]), Filters().and_offset("=", [6])
+    topic = five.and_topic("=", ["t"]).and_time(">", [7])
+    of_load = FiltersOfLoad()
+    assert of_load.with_others(five) == five
+    again = pickle.loads(pickle.dumps(of_load))  # noqa: S301 - our own bytes
+    assert again.with_others(topic) == five
+    assert again.with_others(six) == Filters().and_offset("in", [5, 6])
+    assert of_load.with_others(Filters()) == of_load.with_others(five) == Filters()
+    of_load = FiltersOfLoad()
+    assert of_load.with_others(topic) == of_load.with_others(topic) == topic
+    Path(of_load._path).unlink()
+    assert of_load.with_others(five) == Filters()  # not known: everything
+
+
+def test_a_full_disk_of_the_driver_costs_no_row(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Fears a query that gets everything and is not noted, and a later one whose plan it gets then."""
+    five, six = Filters().and_offset("=", [5]), Filters().and_offset("=", [6])
+    of_load = FiltersOfLoad()
+
+    def full(*_: object, **__: object) -> str:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as disk:
+        disk.setattr("json.dumps", full)
+        assert of_load.with_others(five) == Filters()
+    assert of_load.with_others(six) == Filters()
+    with monkeypatch.context() as disk:
+        disk.setattr("tempfile.mkstemp", full)
+        of_load = FiltersOfLoad()
+    assert of_load.with_others(five) == Filters()
+
+
+def test_the_files_of_loads_have_a_bound(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Fears a server of Spark Connect that runs for months; a query whose file is gone has everything."""
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path))
+    monkeypatch.setattr(pushdown, "FILES_KEPT", 3)
+    five = Filters().and_offset("=", [5])
+    made = []
+    for number in range(5):
+        made.append(FiltersOfLoad())
+        os.utime(made[-1]._path, (number, number))
+    assert len(list(tmp_path.iterdir())) == 3
+    assert made[0].with_others(five) == Filters()
+    assert made[4].with_others(five) == five
+
+
+def test_the_filters_of_ten_thousand_queries_are_one_span(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fears a load() that is asked for single offsets for months: each plan reads what the others took."""
+    monkeypatch.setattr("firnline.spark.planning.filters.SPANS_MAX", 3)
+    joined = Filters().and_offset("in", [1, 5, 9])
+    assert len(joined.or_else(Filters().and_offset("=", [5])).offsets) == 3
+    more = joined.or_else(Filters().and_offset("=", [13]))
+    assert more == Filters().and_offset(">=", [1]).and_offset("<", [14])
+
+
+def test_a_query_that_comes_while_another_is_planned_is_planned_for_too(
+    tier: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, pushdown._PUSHING, sys)
+    made = source(tier, pushdown=BY_LOAD)
+    reader = made.reader(made.schema())
+    assert isinstance(reader, FilteringReader)
+    list(reader.pushFilters([EqualTo(("partition",), 1)]))
+    planned = FirnlineReader.partitions
+
+    def and_another_comes(self: FirnlineReader) -> object:
+        found = planned(self)
+        reader._of_load.with_others(Filters().and_partition("=", [0]))
+        return found
+
+    monkeypatch.setattr(FirnlineReader, "partitions", and_another_comes)
+    rows = [r for p in reader.partitions() for b in reader.read(p) for r in b.to_pylist()]
+    assert len(rows) == 5001
 
 
 def test_whoever_asks_for_filters_in_vain_is_logged_once(
     tier: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Spark's planner names the switch in a variable of its own; without it nothing is said."""
-    from firnline.spark import pushdown
-    from firnline.spark.source import FilteringReader
-
     monkeypatch.setattr(pushdown, "_logged", set())
     monkeypatch.delitem(sys.modules, pushdown._PUSHING, raising=False)
 
     def plans(made: FirnlineSource, enable_pushdown: object) -> object:
         return made.reader(made.schema())
 
-    asking = source(tier, pushdown="true")
+    asking = source(tier, pushdown=BY_LOAD)
     for made, setting in ((source(tier), False), (asking, True), (asking, None)):
         plans(made, setting)
     assert caplog.messages == []

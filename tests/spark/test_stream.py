@@ -2,7 +2,6 @@
 
 import json
 import logging
-import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,24 +23,10 @@ from firnline.spark.streaming.ends import end_after
 from firnline.spark.streaming.reader import FirnlineStreamReader
 from firnline.tiered.objects.catalog_reader import list_topics
 from tests.spark import kill_streams
-from tests.spark.growing_tier import GrowingTier
+from tests.spark.asked_stream import Growing, Json, rows_of, step
 from tests.spark.written_tier import T0, batches
 
 ALL = ReadAllAvailable()
-Json = dict[str, Any]
-
-
-class Growing(GrowingTier):
-    """A tier that grows, and its readers."""
-
-    def reader(self, **options: str) -> FirnlineStreamReader:
-        """Return the reader that a new process of Python has."""
-        chosen = {} if "subscribePattern" in options or "assign" in options else {"subscribe": "t"}
-        given = {"tier.uri": str(self.path), "startingOffsets": "earliest"} | chosen | options
-        source = FirnlineSource(CaseInsensitiveDict(given))
-        reader = source.streamReader(source.schema())
-        assert isinstance(reader, FirnlineStreamReader)
-        return reader
 
 
 @pytest.fixture
@@ -51,20 +36,6 @@ def tier(tmp_path: Path) -> Growing:
     made.grow(100)
     made.grow(30, 1)
     return made
-
-
-def rows_of(reader: FirnlineStreamReader, start: Json, end: Json) -> list[tuple[int, int]]:
-    """Return partition and offset of each row of a micro-batch, read by a copy as executors have it."""
-    copy = pickle.loads(pickle.dumps(reader.read))  # noqa: S301 - our own bytes
-    planned = pickle.loads(pickle.dumps(list(reader.partitions(start, end))))  # noqa: S301 - our own bytes
-    rows = [row for p in planned for batch in copy(p) for row in batch.to_pylist()]
-    return sorted((row["partition"], row["offset"]) for row in rows)
-
-
-def step(reader: FirnlineStreamReader, start: Json, limit: Any = None) -> Json:
-    """Ask as Spark does; offsets go through JSON."""
-    chosen = reader.getDefaultReadLimit() if limit is None else limit
-    return dict(json.loads(json.dumps(reader.latestOffset(json.loads(json.dumps(start)), chosen))))
 
 
 def drained(make: Callable[[], FirnlineStreamReader], start: Json) -> tuple[list[Any], int]:
@@ -100,10 +71,11 @@ def test_the_offsets_are_those_of_the_official_source_with_the_topics_ids(tier: 
     assert end == {
         "t": {"0": 100, "1": 30},
         "#ids": {"t": uuid_text(bytes([1]) * 16)},
+        "#epochs": {"t": {"0": 0, "1": 0}},
         "#begins": {"t": {"0": 0, "1": 0}},
     }
     tier.grow(1)
-    assert set(step(tier.reader(), end)) == {"t", "#ids"}
+    assert set(step(tier.reader(), end)) == {"t", "#ids", "#epochs"}
 
 
 def test_a_checkpoint_of_the_official_source_goes_on(tier: Growing) -> None:
@@ -112,7 +84,7 @@ def test_a_checkpoint_of_the_official_source_goes_on(tier: Growing) -> None:
     end = step(reader, start)
     assert rows_of(reader, start, end) == [(0, offset) for offset in range(40, 100)]
     # The ids come to the checkpoint at once, also if there is nothing to read.
-    assert set(step(reader, {"t": {"0": 100, "1": 30}})) == {"t", "#ids"}
+    assert set(step(reader, {"t": {"0": 100, "1": 30}})) == {"t", "#ids", "#epochs"}
     # A micro-batch that the official source did not complete.
     assert rows_of(reader, start, {"t": {"0": 43, "1": 30}}) == [(0, 40), (0, 41), (0, 42)]
     assert len(rows_of(reader, reader.initialOffset(), {"t": {"0": 7}})) == 7
@@ -449,6 +421,18 @@ def test_byte_ranges_and_divisions_act_inside_a_micro_batch(tier: Growing) -> No
         assert rows_of(reader, start, end) == whole(p0=100, p1=20_030)
 
 
+def test_two_hundred_partitions_are_one_stream(tmp_path: Path) -> None:
+    """A limit of fewer offsets than partitions starves none."""
+    tier = Growing(tmp_path / "tier")
+    for partition in range(200):
+        tier.grow(1 + partition % 2, partition)
+    rows, count = drained(
+        lambda: tier.reader(maxOffsetsPerTrigger="50"), tier.reader().initialOffset()
+    )
+    assert count == 2
+    assert sorted(rows) == tier.expected
+
+
 def test_an_idle_stream_reads_no_catalog(tier: Growing) -> None:
     reader = tier.reader()
     end = step(reader, reader.initialOffset())
@@ -569,6 +553,6 @@ def test_data_loss_ends_a_stream_with_words(
 @pytest.mark.spark
 def test_a_stream_that_is_killed_twice_loses_nothing_and_has_nothing_twice(tmp_path: Path) -> None:
     """The long form: python -m tests.spark.kill_streams --kills 20."""
-    found = kill_streams.killed(tmp_path, kills=2, seed=7)
+    found = kill_streams.killed(tmp_path, kills=2, seed=10)
     assert (found["lost"], found["duplicate"], found["wrong"]) == (0, 0, 0)
     assert found["records"] > 0

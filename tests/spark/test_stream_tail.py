@@ -3,6 +3,7 @@
 import json
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,14 @@ from pyspark.sql.datasource import CaseInsensitiveDict
 
 from firnline.base.errors import ConfigError
 from firnline.client.admin import Admin
+from firnline.spark.brokers.cluster import NoAnswer
 from firnline.spark.options.parse import parse_options
 from firnline.spark.options.triggers import parse_triggers
 from firnline.spark.schema import DataLoss
 from firnline.spark.source import FirnlineReader
 from firnline.spark.streaming.reader import FirnlineStreamReader
 from firnline.testing.plugin import Broker
+from tests.peers.nodes import eventually
 from tests.spark import tiered_topic
 from tests.spark.tiered_topic import HALF, HALF_END
 
@@ -176,5 +179,80 @@ def test_a_topic_of_a_pattern_that_was_deleted_is_data_loss(cluster: Cluster) ->
     lenient = cluster.reader(failOnDataLoss="false", **options)
     assert {row["topic"] for row in rows_of(lenient, start, logged)} == {"pattern-a"}
     after = step(lenient, logged)
-    assert set(after) == {"pattern-a", "#ids"}
+    assert set(after) == {"pattern-a", "#ids", "#epochs"}
     assert rows_of(lenient, logged, after) == []
+
+
+def test_a_topic_without_records_ends_a_query_that_takes_what_there_is(cluster: Cluster) -> None:
+    cluster.make_topic("empty", partitions=2)
+    reader = cluster.reader("empty")
+    reader.prepareForTriggerAvailableNow()
+    start = reader.initialOffset()
+    end = step(reader, start)
+    assert end["empty"] == {"0": 0, "1": 0}
+    assert rows_of(reader, start, end) == []
+    assert step(reader, end) == end
+    cluster.write("empty", 0, 3)
+    after = step(cluster.reader("empty"), end)
+    assert len(rows_of(cluster.reader("empty"), end, after)) == 3
+
+
+def test_a_stream_that_goes_from_brokers_to_the_tier_and_back_loses_nothing(
+    cluster: Cluster,
+) -> None:
+    """Fears an operator who changes readFrom between two runs: the tier lacks what was read last."""
+    cluster.make_topic("switched")
+    cluster.write("switched", 0, 40)
+    with Admin(cluster.broker.bootstrap) as admin:
+        admin.tier_flush("switched", [], timeout_s=60)
+    cluster.write("switched", 40, 60)
+    reader = cluster.reader("switched")
+    start = reader.initialOffset()
+    first = step(reader, start)
+    rows = rows_of(reader, start, first)
+    alone = cluster.reader("switched", readFrom="tier")
+    assert step(alone, first) == first
+    cluster.write("switched", 60, 80)
+    with Admin(cluster.broker.bootstrap) as admin:
+        admin.tier_flush("switched", [], timeout_s=60)
+    second = step(alone, first)
+    rows += rows_of(alone, first, second)
+    cluster.write("switched", 80, 90)
+    for way in ("broker", "auto"):
+        reader = cluster.reader("switched", readFrom=way)
+        third = step(reader, second)
+        assert [row["offset"] for row in rows_of(reader, second, third)] == list(range(80, 90))
+    rows += rows_of(reader, second, third)
+    assert [row["offset"] for row in rows] == list(range(90))
+
+
+def test_a_stream_outlives_brokers_that_are_away(
+    cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The last test: the broker is killed, and comes back while Spark asks for offsets, and for a plan."""
+    cluster.make_topic("away")
+    cluster.write("away", 0, 10)
+    reader = cluster.reader("away")
+    first = step(reader, reader.initialOffset())
+    cluster.write("away", 10, 20)
+    second = step(reader, first)
+    cluster.broker.kill()
+    try:
+        # A new query may have a wrong address: it fails at once.
+        with pytest.raises(NoAnswer, match="gave no answer"):
+            step(cluster.reader("away"), reader.initialOffset())
+        # Nobody waits for ever.
+        with pytest.raises(NoAnswer, match="gave no answer"):
+            step(cluster.reader("away", **{"kafkaConsumer.pollTimeoutMs": "1"}), first)
+        caplog.clear()
+        with ThreadPoolExecutor(2) as threads:
+            asked = threads.submit(step, cluster.reader("away"), first)
+            planned = threads.submit(rows_of, cluster.reader("away"), first, second)
+            eventually("both wait", lambda: caplog.text.count("the stream asks again") == 2)
+            cluster.broker.start()
+            assert asked.result(60)["away"] == second["away"]
+            assert [row["offset"] for row in planned.result(60)] == list(range(10, 20))
+    finally:
+        if cluster.broker.process is None:
+            cluster.broker.start()
+    assert caplog.text.count("the stream asks again") == 2

@@ -10,7 +10,6 @@ pytest.importorskip("pyspark", reason="NOT RUN: PySpark is not installed")
 import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import CaseInsensitiveDict
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import LongType, StructField, StructType
 
 from firnline.base.errors import ConfigError
@@ -18,6 +17,7 @@ from firnline.spark.source import FirnlineSource, kept_options
 from firnline.spark.tables.columns import TABLES
 from firnline.stores.directory import DirectoryStore
 from tests.metadata_stories import Life
+from tests.spark.arrow_of_spark import arrow_schema_of_spark
 from tests.spark.reading_tables import rows
 from tests.spark.test_tables_state import write_life
 from tests.spark.written_tier import WrittenPartition, batches
@@ -47,7 +47,7 @@ def test_arrow_and_spark_agree_on_the_columns_of_each_table(table: str) -> None:
         used = {"log.dirs": "/somewhere"}
     schema = source(table=table, **used).schema()
     columns = tuple(TABLES[table].columns)
-    assert to_arrow_schema(schema, timezone="UTC").equals(TABLES[table].arrow_schema(columns))
+    assert arrow_schema_of_spark(schema).equals(TABLES[table].arrow_schema(columns))
 
 
 def test_a_reader_survives_pickling_and_selects_columns(tier: Path) -> None:

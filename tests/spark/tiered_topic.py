@@ -39,13 +39,16 @@ _CONFIGS = {
 
 
 @contextmanager
-def tiered_topic(directory: Path) -> Iterator[tuple[Broker, Path]]:
-    """Yield a running broker with the topic, and the tier that has all of it. Old local files are gone."""
+def tiered_topic(directory: Path, *settings: str) -> Iterator[tuple[Broker, Path]]:
+    """Yield a running broker with the topic, and the tier that has all of it. Old local files are gone.
+
+    settings  more of the broker, as `key=value`
+    """
     tier = directory / "tier"
     tier.mkdir(parents=True)
-    broker = Broker(
-        directory / "data", tier=tier, options=("-X", f"{_LOOK}=100", "-X", f"{_EXPIRE}=500")
-    )
+    given = (f"{_LOOK}=100", f"{_EXPIRE}=500", *settings)
+    options = [word for each in given for word in ("-X", each)]
+    broker = Broker(directory / "data", tier=tier, options=options)
     broker.start()
     try:
         with Admin(broker.bootstrap) as admin:

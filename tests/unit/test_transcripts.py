@@ -68,9 +68,21 @@ def test_a_job_in_the_background_may_print_later(tmp_path: Path) -> None:
 @pytest.mark.parametrize("printed", ["other", "", "some\nmore"])
 def test_another_output_fails_and_is_shown(tmp_path: Path, printed: str) -> None:
     with pytest.raises(AssertionError, match="instead of"):
-        run(f"$ echo some\n{printed}\n", tmp_path, within_s=0.5)
+        run(f"$ echo some\n{printed}\n", tmp_path, within_s=2)
 
 
 def test_a_command_that_hangs_fails(tmp_path: Path) -> None:
     with pytest.raises(AssertionError, match="has not ended"):
         run("$ sleep 60\n", tmp_path, within_s=0.3)
+
+
+def test_numbers_ids_and_widths_may_differ_where_they_are_not_compared(tmp_path: Path) -> None:
+    block = (
+        "$ echo 'offset   17,  5Bo2gHVFS-Op6qzIOYLszw  ok'\noffset 9, abcdefghij_klmnopqr-st ok\n"
+    )
+    run_transcript(block, tmp_path, os.environ, are_numbers_compared=False)
+    for wrong in (block.replace(" ok\n", " bad\n"), block.replace("offset 9", "offset nine")):
+        with pytest.raises(AssertionError, match="has printed"):
+            run_transcript(wrong, tmp_path, os.environ, are_numbers_compared=False, within_s=1)
+    with pytest.raises(AssertionError, match="has printed"):
+        run_transcript(block, tmp_path, os.environ, within_s=1)

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from firnline.api.dispatch import Dispatcher, frame_bytes
+from firnline.base.counting.aging import NOT_DOUBTED, Aging
 from firnline.base.effects import (
     Append,
     CloseConnection,
@@ -108,6 +109,7 @@ class Harness(World):
         now_ms: int = START_MS,
         store: ObjectStore | None = None,
         files: LogFiles | None = None,
+        aging: Aging = NOT_DOUBTED,
         **settings: str,
     ) -> None:
         super().__init__(now_ms)
@@ -130,6 +132,7 @@ class Harness(World):
             remote_storage=None if store is None else ObjectStorage(store),
             owner=self,
             files=EnoughFiles() if files is None else files,
+            aging=aging,
         )
         self.dispatcher = Dispatcher(self.node)
         self.run(self.node.start(self.now_ms))

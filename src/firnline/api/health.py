@@ -7,8 +7,9 @@ happened once, such as a failed append, for as long as it says here.
 from collections.abc import Generator
 from typing import TYPE_CHECKING, NamedTuple
 
+from firnline.base.counting.aging import Aging
 from firnline.base.counting.machine import HELD_UP_REPORTED_MS, MachineFacts
-from firnline.base.units import MIB
+from firnline.base.units import DAY_MS, HOUR_MS, MIB, ceil_div
 
 if TYPE_CHECKING:
     from firnline.api.forwarding import AnyNode
@@ -32,6 +33,7 @@ KINDS = (
     "disk-nearly-full",
     "disk-silent",
     "loop-held-up",
+    "clock-doubted",
     "tier-store-fails",
     "tier-copies-fail",
     "tier-copies-behind",
@@ -59,17 +61,14 @@ def problems(node: "BrokerNode", now_ms: int) -> Generator[None, None, list[Prob
     """Return the problems of this node, now; yields after some partitions, so that others are served."""
     found = yield from _appends(node, now_ms)
     found += [*_offline(node), *_machine(node.machine, now_ms)]
+    found += _clock(node.storage.aging, now_ms)
     found += yield from _tier(node, now_ms)
-    return _shown(node, [*found, *_metadata(node)])
+    return _shown(node, [*found, *_metadata(node), *_leader(node)])
 
 
 def controller_problems(node: "ControllerNode", now_ms: int) -> list[Problem]:
     """Return the problems of a node that is only a controller. If its directory fails, the node stops."""
-    found = [*_machine(node.machine, now_ms), *_metadata(node)]
-    if node.quorum.leader_id < 0:
-        what = "the quorum has no leader that it knows: too few controllers reach one another"
-        found.append(Problem("no-leader", what, "`firnline quorum status`"))
-    return _shown(node, found)
+    return _shown(node, [*_machine(node.machine, now_ms), *_metadata(node), *_leader(node)])
 
 
 def _shown(node: "AnyNode", found: list[Problem]) -> list[Problem]:
@@ -119,6 +118,24 @@ def _machine(machine: MachineFacts, now_ms: int) -> list[Problem]:
     return [*found, *_loop(machine, now_ms)]
 
 
+def _clock(aging: Aging, now_ms: int) -> list[Problem]:
+    if not aging.is_doubted(now_ms):
+        return []
+    days = abs(aging.ahead_ms) // DAY_MS
+    if aging.ahead_ms > 0:
+        hours = ceil_div(aging.until_ms - now_ms, HOUR_MS)
+        what = (
+            f"its clock was {days} days ahead of the time at which this node last ran: is it right? For"
+            f" another {hours} h records age as if the node had not been off"
+        )
+    else:
+        what = (
+            f"its clock was {days} days behind the time at which this node last ran: it is wrong now, or was"
+            " then. Records with a later time are refused"
+        )
+    return [Problem("clock-doubted", what, "`date`")]
+
+
 def _loop(machine: MachineFacts, now_ms: int) -> list[Problem]:
     ago_ms = now_ms - machine.held_up_at_ms
     if machine.held_up_ms < HELD_UP_MS or ago_ms >= HELD_UP_REPORTED_MS:
@@ -140,8 +157,8 @@ def _tier(node: "BrokerNode", now_ms: int) -> Generator[None, None, list[Problem
     found = [
         Problem(
             "tier-store-fails",
-            f"the store of the tier fails ({each.operation}) since {_seconds(now_ms - each.opened_ms)}:"
-            f" {each.problem}",
+            f"the store of the tier fails ({each.operation}), for {_seconds(now_ms - each.opened_ms)}"
+            f" now: {each.problem}",
             "`firnline tier status`",
         )
         for each in tier.services.circuits.problems()
@@ -184,6 +201,13 @@ def _metadata(node: "AnyNode") -> list[Problem]:
         what = f"it takes no snapshot of the metadata, whose log grows meanwhile: {why}"
         found.append(Problem("snapshot-fails", what, "`firnline quorum snapshots`"))
     return found
+
+
+def _leader(node: "AnyNode") -> list[Problem]:
+    if node.quorum.raft.answering_leader_id >= 0:
+        return []
+    what = "the quorum has no leader that it knows: too few controllers reach one another"
+    return [Problem("no-leader", what, "`firnline quorum status`")]
 
 
 def _seconds(duration_ms: int) -> str:

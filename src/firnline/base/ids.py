@@ -5,7 +5,8 @@ exclusive; a `position` counts bytes; an `index` is neither. A topic id is 16 ra
 wire: a `uuid.UUID` costs thirty times as much to create and compare.
 """
 
-from base64 import urlsafe_b64decode, urlsafe_b64encode
+from base64 import urlsafe_b64encode
+from binascii import a2b_base64
 from typing import NamedTuple
 
 Uuid = bytes
@@ -78,7 +79,8 @@ def uuid_text(value: Uuid) -> str:
 
 def uuid_from_text(text: str) -> Uuid:
     """Parse Kafka's text form of a UUID; raises ValueError for anything that is not 16 bytes."""
-    value = urlsafe_b64decode(text + "=" * (-len(text) % 4))
+    # Half the time of `urlsafe_b64decode`: a plan of a large topic parses one for each segment.
+    value = a2b_base64(text.replace("-", "+").replace("_", "/") + "=" * (-len(text) % 4))
     if len(value) != 16:
         raise ValueError(f"{text!r} is not a UUID of 16 bytes in URL-safe base64")
     return value

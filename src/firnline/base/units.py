@@ -18,3 +18,11 @@ def ceil_div(dividend: int, divisor: int) -> int:
     """Return the quotient rounded up; `divisor` > 0."""
     assert divisor > 0
     return -(-dividend // divisor)
+
+
+def wrap_int64(value: int) -> int:
+    """Return a sum or difference of timestamps in 64 bits, as Kafka and its clients compute it.
+
+    A producer may write any timestamps: where a difference wraps, the sum that wraps back is right again.
+    """
+    return (value + 2**63) % 2**64 - 2**63

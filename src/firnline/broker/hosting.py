@@ -407,8 +407,9 @@ class Hosting:
                 return self._when_truncated(hosted, now_ms)
             return self._update(hosted, found[1], now_ms)
         said = found[1].directories[found[1].replicas.index(self._node_id)]
-        # An empty log that leads would lose all acknowledged records.
-        may_make = said != LOST_DIRECTORY or found[1].isr != (self._node_id,)
+        # An empty log that leads would lose all acknowledged records. A new partition has none.
+        had_some = found[1].partition_epoch > 0 and self._had_records(name)
+        may_make = found[1].isr != (self._node_id,) or (said != LOST_DIRECTORY and not had_some)
         config = self._config_of(name.topic)
         if disabled.needs_disabled_tier(
             self._config, name.topic, self._image.topic_config_overrides(name.topic)

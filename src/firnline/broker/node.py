@@ -107,7 +107,9 @@ class BrokerNode:
     def __init__(self, make_parts: Callable[["BrokerNode"], Parts], owner: NodeOwner) -> None:
         self._owner = owner
         self.parts = parts = make_parts(self)
-        self.machine = MachineFacts()
+        own = parts.controller_node
+        # One machine is under both halves of a combined node: whoever asks either is told the same.
+        self.machine = MachineFacts() if own is None else own.machine
         self.sliced_tasks = Background("requests", is_round_robin=True)
         self.config = parts.config
         self.loggers: Loggers = NoLoggers()
@@ -243,8 +245,9 @@ class BrokerNode:
     def _serve(self, now_ms: int) -> Effects:
         """Call the owner, then start the periodic jobs."""
         self._owner.node_running(now_ms)
-        failed = self.parts.failures.partition_failed
-        effects = self.storage.run_jobs(self.hosted, failed, now_ms)
+        failures = self.parts.failures
+        jobs = (failures.partition_failed, failures.disk_failed)
+        effects = self.storage.run_jobs(self.hosted, *jobs, now_ms)
         effects += self.hosted.rebuilds.start(now_ms)
         effects += self.parts.compacting.start(now_ms)
         if self.parts.tier_adapter is not None:

@@ -12,6 +12,7 @@ from itertools import chain, islice
 from typing import NamedTuple, NoReturn
 
 from firnline.base.background import Background
+from firnline.base.counting.aging import NOT_DOUBTED, Aging
 from firnline.base.effects import SYNC_THREADS, Effects, SetTimer, Submit, with_cause
 from firnline.base.errors import Code, KafkaError, SegmentDamaged, StorageError
 from firnline.base.ids import TopicPartition, Uuid
@@ -23,6 +24,7 @@ from firnline.base.waits import At, Wait
 from firnline.config.broker import ALL_DIRECTORIES, BrokerConfig
 from firnline.config.topic import TopicConfig
 from firnline.formats import names
+from firnline.log.checkpoint import DirectoryGone
 from firnline.log.directory import LogDirectory
 from firnline.log.log import Log
 from firnline.log.producer_state import ProducerTable
@@ -49,6 +51,7 @@ _Place = tuple[LogDirectory, Log]
 PlacedSteps = Generator[At | Wait | None, None, Log]
 # Takes a partition, a callback for a failure of its files, and the time.
 _Work = Callable[[Partition, Callable[[Partition, int], Effects], int], Effects]
+_DiskFailed = Callable[[StorageError, int], Effects]
 
 
 class _Settling(NamedTuple):
@@ -76,6 +79,7 @@ class Storage:
     cordoned()          the present value of cordoned.log.dirs, which is dynamic
     is_failure_known()  whether the controller can learn of a failed directory, and elects other leaders
     files               tells whether a file may be opened for a log that is not open yet
+    aging               by which time records and producers age
 
     Invariant: every hosted partition's log is in the `logs` of exactly one directory.
     """
@@ -90,13 +94,11 @@ class Storage:
         cordoned: Callable[[], Sequence[str]],
         is_failure_known: Callable[[], bool],
         files: LogFiles | None = None,
+        aging: Aging = NOT_DOUBTED,
     ) -> None:
-        self._config = config
-        self._fs = fs
-        self.directories = directories
-        self.producers = producers
-        self._cordoned = cordoned
-        self._is_failure_known = is_failure_known
+        self._config, self._fs, self.aging = config, fs, aging
+        self.directories, self.producers = directories, producers
+        self._cordoned, self._is_failure_known = cordoned, is_failure_known
         self._files: LogFiles = EnoughFiles() if files is None else files
         self.offline: dict[str, StorageError] = {}  # by path: why a directory has failed
         self._damaged: dict[str, None] = {}  # directories with a replica that was found damaged
@@ -110,9 +112,9 @@ class Storage:
         self._is_settling = False  # the last syncs run: no more jobs
 
     def had_records(self, name: TopicPartition) -> bool | None:
-        """Whether a replica on this node had records at the last stop; None: it has no files here."""
-        holders = [d for d in self.directories if d.had(name)]
-        return any(d.recovery_point(name) for d in holders) if holders else None
+        """Whether a replica on this node had records at the last stop; None: it was never here."""
+        had_some = any(name in d.vanished or d.recovery_point(name) for d in self.directories)
+        return had_some or (False if any(d.had(name) for d in self.directories) else None)
 
     @property
     def directory_ids(self) -> tuple[Uuid, ...]:
@@ -160,7 +162,7 @@ class Storage:
         there, and an empty replica must not replace them.
 
         directory_id  the replica's directory in the metadata: a new log is created there, if this node has it
-        may_make      False for a lost replica without another in sync: only its own files will do
+        may_make      False if it had records, and no other is in sync: only its own files will do
         """
         healthy = [d for d in self.directories if d.path not in self.offline]
         if not healthy:
@@ -355,10 +357,7 @@ class Storage:
         return found[0]
 
     def rename_strays(
-        self,
-        is_known: Callable[[Uuid], bool],
-        is_here: Callable[[Uuid, int], bool],
-        now_ms: int,
+        self, is_known: Callable[[Uuid], bool], is_here: Callable[[Uuid, int], bool], now_ms: int
     ) -> Effects:
         """See `replica/directories`."""
         healthy = [d for d in self.directories if d.path not in self.offline]
@@ -448,12 +447,10 @@ class Storage:
         self,
         hosted: HostedPartitions,
         on_failure: Callable[[Partition, int], Effects],
+        disk_failed: _DiskFailed,
         now_ms: int,
     ) -> Effects:
-        """Start the periodic jobs; each sets its own next timer.
-
-        A job examines the partitions in slices, between requests.
-        """
+        """Start the periodic jobs, in slices of partitions; each sets its own next timer."""
         config = self._config
         local_ms = config.firnline_local_retention_check_interval_ms
         sync_ms = config.log_flush_offset_checkpoint_interval_ms
@@ -474,7 +471,8 @@ class Storage:
             sweeps = [Sweep(f"{name} {d.path}", hosted, do, room, d.logs) for d, room in rooms]
             effects.append(_job(name, interval_ms, partial(_all, sweeps), now_ms))
         interval_ms = config.replica_high_watermark_checkpoint_interval_ms
-        return [*effects, _job("checkpoint", interval_ms, self._checkpoint, now_ms)]
+        write = partial(self._checkpoint, disk_failed)
+        return [*effects, _job("checkpoint", interval_ms, write, now_ms)]
 
     def _work(
         self,
@@ -498,7 +496,7 @@ class Storage:
         self, partition: Partition, on_failure: Callable[[Partition, int], Effects], now_ms: int
     ) -> Effects:
         """Remove the segments from the log that retention deletes (T12-T16)."""
-        return partition.log.delete_due_segments(now_ms)
+        return partition.log.delete_due_segments(now_ms, self.aging)
 
     def _retain_local(
         self, partition: Partition, on_failure: Callable[[Partition, int], Effects], now_ms: int
@@ -566,10 +564,12 @@ class Storage:
             return effects
         return effects + with_cause(result, on_failure(partition, now_ms))
 
-    def _checkpoint(self, now_ms: int) -> Effects:
+    def _checkpoint(self, disk_failed: _DiskFailed, now_ms: int) -> Effects:
         """Write recovery points, log starts and high watermarks of each directory (rel-P6)."""
         effects: Effects = []
         for directory in self.directories:
+            if isinstance(directory.refused, DirectoryGone):
+                effects += disk_failed(directory.refused, now_ms)
             if directory.path not in self.offline and not self._is_settling:
                 effects += directory.checkpoint_later(now_ms) + stray_warnings(directory)
         return effects
@@ -578,7 +578,8 @@ class Storage:
         self, partition: Partition, on_failure: Callable[[Partition, int], Effects], now_ms: int
     ) -> Effects:
         """Remove the state of producers that have been idle for producer.id.expiration.ms."""
-        partition.log.producers.expire(now_ms, self._config.producer_id_expiration_ms)
+        age_ms = self.aging.time_ms(now_ms)
+        partition.log.producers.expire(age_ms, self._config.producer_id_expiration_ms)
         return []
 
     # ------------------------------------------------------------------------------------- end
@@ -627,8 +628,7 @@ class Storage:
             if not needs:
                 return then(now_ms)
         if needs:
-            go_on = partial(self._settled, rest, then)
-            return sync_in_pool("close logs", needs, go_on)
+            return sync_in_pool("close logs", needs, partial(self._settled, rest, then))
         timer = partial(self._settle, [], rest, then)
         return [SetTimer(key=("storage", "settle"), at_ms=now_ms, then=timer)]
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from firnline.base.counting.aging import NOT_DOUBTED, Aging
 from firnline.base.effects import Effects, SetTimer
 from firnline.base.errors import ConfigError, FirnlineError, KafkaError, StorageError
 from firnline.base.ids import (
@@ -142,6 +143,7 @@ def build_node(
     owner: NodeOwner = UNOWNED,
     files: LogFiles = EnoughFiles(),  # noqa: B008 - the object has no state
     watch: PartitionWatch | None = None,
+    aging: Aging = NOT_DOUBTED,
 ) -> BrokerNode:
     """Make a broker, with or without a controller, on formatted directories, and lock them.
 
@@ -153,6 +155,7 @@ def build_node(
     owner                 is called when the node runs, and when it has stopped
     files                 tells how many files may still be opened for logs
     watch                 gets each partition before it is removed from this node: for the simulator
+    aging                 by which time records age
 
     Raises ConfigError and StorageError for problems that the operator has to solve; no lock is held then.
     """
@@ -165,6 +168,7 @@ def build_node(
         (remote_storage, remote_metadata),
         files,
         watch,
+        aging,
     )
     return BrokerNode(partial(_parts, config, fs, rng, given), owner)
 
@@ -180,24 +184,25 @@ class _Given(NamedTuple):
     spi: tuple[RemoteStorage | None, RemoteLogMetadata | None]
     files: LogFiles
     watch: PartitionWatch | None
+    aging: Aging
 
 
 def _parts(config: BrokerConfig, fs: Fs, rng: Rng, given: _Given, node: BrokerNode) -> Parts:
     """Make the parts of a node, each from the parts before it. `node` is their observer."""
-    now_ms, endpoints, controller_endpoints, remote, other_leaders, spi, files, watch = given
+    now_ms, endpoints, controller_endpoints, remote, other_leaders, spi, files, watch, aging = given
     cluster_id = read_cluster_id(fs, config.metadata_directory)
     opened = open_directories(fs, config, rng=rng, cluster_id=cluster_id)
     setup = open_broker_quorum(
         config, fs, rng, node, cluster_id=cluster_id, opened=opened, now_ms=now_ms
     )
     quorum = setup.quorum
-    storage = _storage(fs, config, opened, quorum, files)
+    storage = _storage(fs, config, opened, quorum, given)
     controller_node = _controller(
         config, rng, setup, cluster_id, controller_endpoints, remote, storage, files, node
     )
     port = _port(controller_node, setup, cluster_id, remote)
     leaders, hosted = _lookups(quorum, node)
-    groups = GroupCoordinator(config, rng)
+    groups = GroupCoordinator(config, rng, aging)
     lifecycle = _lifecycle(config, rng, port, quorum, storage, endpoints, node)
     assignments = _assignments(config, quorum, port, lifecycle, storage)
     failures = StorageFailures(storage, hosted, lifecycle, assignments.lose)
@@ -301,8 +306,9 @@ class PartitionEvents:
 
 
 def _storage(
-    fs: Fs, config: BrokerConfig, opened: Directories, quorum: MetadataQuorum, files: LogFiles
+    fs: Fs, config: BrokerConfig, opened: Directories, quorum: MetadataQuorum, given: _Given
 ) -> Storage:
+    opened.producers.aging = given.aging
     return Storage(
         fs,
         config,
@@ -310,7 +316,8 @@ def _storage(
         opened.producers,
         cordoned=lambda: _present(config, quorum.image).cordoned_log_dirs,
         is_failure_known=lambda: _knows_our_directories(config, quorum.image),
-        files=files,
+        files=given.files,
+        aging=given.aging,
     )
 
 
@@ -647,6 +654,7 @@ def _tier(
         log_dir=storage.directories[0].path,
         metadata=metadata,
         on_damaged=partial(_let_another_lead, hosted, assignments),
+        aging=storage.aging,
     )
     return TierAdapter(remote, feed, config, failures.partition_failed)
 

@@ -78,7 +78,8 @@ def _differences(settings: dict[str, str]) -> str:
 HELP = f"""Start a broker for development: one process, no configuration. With --nodes 3 a cluster of three.
 
 Without --dir the data is in a temporary directory, which is removed when the broker stops. One line on stdout
-says when clients can connect; logs go to stderr.
+says when clients can connect; logs go to stderr. Settings are those of --set alone: variables such as
+FIRNLINE_LOG_RETENTION_MS, which `firnline server` reads, are not read here.
 
 With --tier each new topic keeps its history in that tier, unless it is created with
 remote.storage.enable=false or is compacted. Records are copied ten seconds after the last one was written, a

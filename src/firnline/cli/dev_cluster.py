@@ -186,7 +186,9 @@ def _take(held: contextlib.ExitStack, wished: int, *, is_a_must: bool) -> int:
         except OSError as problem:
             sock.close()
             if is_a_must:
-                raise ConfigError(f"cannot listen on {HOST}:{port}: {problem.strerror}") from None
+                raise ConfigError(
+                    f"cannot listen on {HOST}:{port}: {problem.strerror}; --port names another one"
+                ) from None
             continue
         held.enter_context(sock)
         return port

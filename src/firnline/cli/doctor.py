@@ -20,7 +20,7 @@ from firnline.base.errors import ConfigError, FirnlineError, KafkaError, Storage
 from firnline.base.ids import TopicPartition, Uuid, uuid_text
 from firnline.cli.leftovers import leftovers
 from firnline.cli.operations.checkup import check_cluster
-from firnline.cli.operations.checkup_nodes import look_at_nodes
+from firnline.cli.operations.checkup_nodes import look_at_nodes, ways_back
 from firnline.cli.show import (
     SOMETHING_IS_WRONG,
     as_json,
@@ -38,7 +38,14 @@ from firnline.cli.terminal.completion import complete_topics
 from firnline.cli.tier.spark_python import VARIABLES, wrong_pythons
 from firnline.cli.tier.store import named_store, tier_config
 from firnline.client.admin import EARLIEST_LOCAL, LATEST, WITHOUT_TIER, Admin
-from firnline.client.replica_diff import BatchSummary, Replica, batch_summaries, first_difference
+from firnline.client.replica_diff import (
+    UNKNOWN_EPOCH,
+    BatchSummary,
+    Difference,
+    Replica,
+    batch_summaries,
+    first_difference,
+)
 from firnline.client.status import NO_ANSWER, survey
 from firnline.formats import names
 from firnline.log.checkpoint import (
@@ -114,6 +121,8 @@ class _Report:
 _REMEDIES = {
     "replicas-differ": "keep the replica that consumers read from (the leader's); stop the other broker,"
     " move the partition's directory there away, and start it: it fetches the partition again",
+    "replica-damaged": "stop the broker with the damaged bytes, move the partition's directory there away,"
+    " and start it: it fetches the partition again. If no copy is whole, restore one from a backup",
     "not-compared": "run this again when the broker answers and the replica has caught up",
     "not-asked": "run this again when the broker answers",
     "kept-aside": "if the topic was deleted, remove the directory; otherwise restore the newer metadata,"
@@ -243,6 +252,7 @@ def _look_at_cluster(
             report.looked,
             silent=silent,
             has_controller=has_controller,
+            ways_back=ways_back(found),
         ):
             report.add(*each)
         _look_at_brokers(admin, topics, newest, silent, report)
@@ -299,17 +309,16 @@ def _look_at_brokers(
             others = [each for each in part.replica_nodes if each != part.leader_id]
             if is_compacted and others:
                 report.looked["partitions that are compacted, and not compared"] += 1
-                continue
-            if not others:
+                others = []
+            elif not others:
                 report.looked["partitions without a copy to compare"] += 1
-                continue
+            else:
+                report.looked["partitions over the brokers"] += 1
             where = f"{topic.name}-{part.partition_index}"
             leader = brokers.get(part.leader_id)
             if leader is None:
-                said = silent.get(part.leader_id, "nobody leads it")
-                report.add("not-compared", where, said)
+                report.add("not-compared", where, silent.get(part.leader_id, "nobody leads it"))
                 continue
-            report.looked["partitions over the brokers"] += 1
             number = part.partition_index
             try:
                 begin = admin.offsets(leader, topic.name, [number], EARLIEST_LOCAL).get(number, 0)
@@ -318,17 +327,18 @@ def _look_at_brokers(
                 report.add("not-compared", where, f"broker {part.leader_id}: {problem}")
                 continue
             begin = max(begin, end - newest) if newest else begin
+            copies = {each: Replica(brokers[each], topic.topic_id, number) for each in brokers}
+            leader_copy = part.leader_id, copies[part.leader_id]
+            compared_to = begin
             for node_id in others:
-                copies = [
-                    (each, Replica(brokers[each], topic.topic_id, number))
-                    for each in (part.leader_id, node_id)
-                    if each in brokers
-                ]
-                if len(copies) < 2:
+                if node_id not in copies:
                     said = silent.get(node_id, f"broker {node_id} is not there")
                     report.add("not-compared", where, said)
                     continue
-                _compare_over_brokers(where, copies, begin, end, report)
+                both = [leader_copy, (node_id, copies[node_id])]
+                reached = _compare_over_brokers(where, both, begin, end, report)
+                compared_to = max(compared_to, reached)
+            _check_alone(where, leader_copy, compared_to, end, report)
 
 
 def _tier_status(admin: Admin, silent: Mapping[int, str], report: _Report) -> Status:
@@ -359,10 +369,11 @@ def _look_at_tier_metadata(status: Status, topics: tuple[str, ...], report: _Rep
 
 def _compare_over_brokers(
     where: str, copies: list[tuple[int, Replica]], begin: int, end: int, report: _Report
-) -> None:
+) -> int:
+    """Compare a follower with the leader; return the offset up to which the leader's bytes were checked."""
     (leader_id, leader), (other_id, other) = copies
     if begin >= end:
-        return
+        return end
     try:
         end = min(end, other.high_watermark(begin))
         found = first_difference(
@@ -373,18 +384,72 @@ def _compare_over_brokers(
         )
     except FirnlineError as problem:
         report.add("not-compared", where, f"broker {other_id}: {problem}")
-        return
+        return begin
     if found is not None:
-        one, two = _described(found.one), _described(found.other)
-        what = f"offset {found.offset}: broker {leader_id} (leader) has {one}, broker {other_id} has {two}"
-        report.add("replicas-differ", where, what)
+        names = (f"broker {leader_id} (leader)", f"broker {other_id}")
+        ids = [n for n, each in zip((leader_id, other_id), found[1:], strict=True) if _is_bad(each)]
+        remedy = _replaced(where, ids[0]) if len(ids) == 1 else None
+        _add_difference(where, found, names, report, remedy)
+    return max(begin, end)
+
+
+def _check_alone(
+    where: str, copy: tuple[int, Replica], begin: int, end: int, report: _Report
+) -> None:
+    """Check the leader's bytes that no follower has: it may be their damage that keeps followers behind."""
+    leader_id, leader = copy
+    try:
+        bad = next((each for each in leader.batch_summaries(begin, end) if _is_bad(each)), None)
+    except FirnlineError as problem:
+        report.add("not-compared", where, f"broker {leader_id}: {problem}")
+        return
+    if bad is not None:
+        what = f"offset {bad.base_offset}: broker {leader_id} (leader) has {_described(bad)}"
+        remedy = (
+            f"{_replaced(where, leader_id)}. If none is, no broker has these records whole: stop broker"
+            f" {leader_id}, put back a whole copy of {where}, from a backup or as it was moved away"
+            " from a broker, and start it"
+        )
+        report.add("replica-damaged", where, what, remedy)
+
+
+def _is_bad(batch: BatchSummary | None) -> bool:
+    return batch is not None and not batch.is_intact
+
+
+def _replaced(where: str, broker_id: int) -> str:
+    """Return how a damaged replica is fetched again, one at a time: the others are needed for it."""
+    describe = f"`firnline topic describe {where.rpartition('-')[0]}`"
+    return (
+        f"if {describe} shows another broker in the ISR: stop broker {broker_id}, move its directory {where}"
+        " to a place outside the log directory, and start it: it fetches the partition again. Keep what"
+        " was moved, and touch no other broker, until it is back in the ISR"
+    )
 
 
 def _described(batch: BatchSummary | None) -> str:
     if batch is None:
         return "nothing"
-    span = f"{batch.base_offset} to {batch.last_offset}"
-    return f"{span} of epoch {batch.leader_epoch}, checksum {batch.crc & 0xFFFFFFFF:08x}"
+    if batch.leader_epoch == UNKNOWN_EPOCH:
+        return "bytes that are no batch, damaged"
+    span = f"{batch.base_offset} to {batch.last_offset} of epoch {batch.leader_epoch}"
+    if not batch.is_intact:
+        return f"{span}, damaged: its bytes do not have its checksum"
+    return f"{span}, checksum {batch.crc & 0xFFFFFFFF:08x}"
+
+
+def _add_difference(
+    where: str,
+    found: Difference,
+    names: tuple[str, str],
+    report: _Report,
+    remedy: str | None = None,
+) -> None:
+    """Report where two replicas differ. If the bytes of one are damaged it is known which to keep."""
+    both = found.one, found.other
+    said = [f"{name} has {_described(each)}" for name, each in zip(names, both, strict=True)]
+    kind = "replica-damaged" if any(map(_is_bad, both)) else "replicas-differ"
+    report.add(kind, where, f"offset {found.offset}: {', '.join(said)}", remedy)
 
 
 class Starts(NamedTuple):
@@ -596,11 +661,7 @@ def _compare_files(where: str, one: _Copy, other: _Copy, report: _Report) -> Non
         report.add("not-compared", where, f"{one.path} and {other.path}: {problem}")
         return
     if found is not None:
-        here, there = (
-            f"{one.path} has {_described(found.one)}",
-            f"{other.path} has {_described(found.other)}",
-        )
-        report.add("replicas-differ", where, f"offset {found.offset}: {here}, {there}")
+        _add_difference(where, found, (str(one.path), str(other.path)), report)
 
 
 def _first(path: Path) -> int:

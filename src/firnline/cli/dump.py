@@ -4,10 +4,11 @@ The name of a file says what it is; the directory says what its records mean. Th
 hold batches, `cli/dump_files.py` all others.
 """
 
+import contextlib
 import mmap
+import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -120,17 +121,18 @@ def facts_of(path: Path, *, with_records: bool = True) -> Iterator[Fact]:
 
 
 def verdicts(directory: Path) -> Iterator[Fact]:
-    """Yield a verdict for each file in a directory, recursively, then one for the directory."""
+    """Yield a verdict for each file in a directory, recursively, then one for the directory.
+
+    What a running broker removes meanwhile is passed over.
+    """
     damaged = 0
-    for path in sorted(path for path in directory.rglob("*") if path.is_file()):
-        name = path.relative_to(directory).as_posix()
-        try:
-            verdict = _verdict(path)
-        except ConfigError:
-            verdict = {"verdict": "not looked at"}
-        damaged += verdict["verdict"] == DAMAGED
-        yield {"file": name, "size_bytes": path.stat().st_size} | verdict
-    for path in sorted([directory, *directory.rglob("*")]):
+    folders = sorted((Path(folder), files) for folder, _, files in os.walk(directory))
+    for path in sorted(folder / name for folder, files in folders for name in files):
+        with contextlib.suppress(FileNotFoundError):
+            fact = {"file": path.relative_to(directory).as_posix()} | _verdict(path)
+            damaged += fact["verdict"] == DAMAGED
+            yield fact
+    for path, _ in folders:
         problem = _lost_beginning(path) if path.is_dir() else None
         if problem is not None:
             damaged += 1
@@ -139,12 +141,16 @@ def verdicts(directory: Path) -> Iterator[Fact]:
 
 
 def _verdict(path: Path) -> dict[str, Any]:
+    size = {"size_bytes": path.stat().st_size}
     if path.name.endswith(_OUT_OF_USE):
-        return {"verdict": "not in use"}
-    found = [fact for fact in facts_of(path, with_records=False) if "damage" in fact]
+        return size | {"verdict": "not in use"}
+    try:
+        found = [fact for fact in facts_of(path, with_records=False) if "damage" in fact]
+    except ConfigError:
+        return size | {"verdict": "not looked at"}
     if not found:
-        return {"verdict": INTACT}
-    return {"verdict": DAMAGED, "damage": found[0]["damage"]}
+        return size | {"verdict": INTACT}
+    return size | {"verdict": DAMAGED, "damage": found[0]["damage"]}
 
 
 def _lost_beginning(path: Path) -> str | None:
@@ -174,7 +180,7 @@ def _log(path: Path, *, with_records: bool) -> Iterator[Fact]:
     decode = _decoder(path)
     with (
         path.open("rb") as file,
-        closing(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)) as mapped,
+        contextlib.closing(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)) as mapped,
         memoryview(mapped) as data,
     ):
         end, next_offset = 0, 0

@@ -298,7 +298,7 @@ def for_people(row: ReplicaRow, now_ms: int) -> dict[str, Any]:
         "lag": row.lag,
         "last_fetch": _ago(row, row.last_fetch_ms, now_ms),
         "last_caught_up": _ago(row, row.last_caught_up_ms, now_ms),
-        "address": row.address,
+        "address": row.address or "-",
     }
 
 

@@ -8,7 +8,6 @@ import json
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
-from textwrap import fill
 from typing import Any
 
 import click
@@ -27,7 +26,7 @@ from firnline.cli.terminal.options import (
     timeout_option,
     unset_option,
 )
-from firnline.cli.terminal.table import lines_of, that_fit
+from firnline.cli.terminal.table import lines_of, that_fit, wrapped
 
 __all__ = [
     "SOMETHING_IS_WRONG",
@@ -97,11 +96,7 @@ def rows(
 
 def paragraph(text: str, *, err: bool = False) -> None:
     """Print a sentence; in a terminal no line breaks within a word. A pipe and a file get one line."""
-    stream = sys.stderr if err else sys.stdout
-    if stream is not None and stream.isatty() and text.strip():
-        width = shutil.get_terminal_size().columns
-        text = fill(text, width, break_long_words=False, break_on_hyphens=False)
-    click.echo(text, err=err)
+    click.echo(wrapped(text, sys.stderr if err else sys.stdout), err=err)
 
 
 def size_of(size_bytes: int, count: int) -> str:

@@ -18,7 +18,7 @@ from firnline.client.connection import (
     parse_address,
 )
 from firnline.client.deadline import Deadline, at_once
-from firnline.client.wire import refuse
+from firnline.client.wire import refuse, refuse_topic
 from firnline.protocol.messages.k02_list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -261,7 +261,7 @@ class Admin:
         """Return one topic and its partitions, with both ends of each log."""
         answer = self.metadata([name])
         (topic,) = answer.topics
-        refuse(topic.error_code, None, f"topic {name}")
+        refuse_topic(topic.error_code, name)
         by_leader: dict[int, list[int]] = {}
         for part in topic.partitions:
             by_leader.setdefault(part.leader_id, []).append(part.partition_index)

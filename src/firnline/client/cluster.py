@@ -14,7 +14,7 @@ from firnline.base.ids import uuid_text
 from firnline.client.admin import EARLIEST, LATEST, Admin
 from firnline.client.connection import Connection, NoAnswer, Unreachable
 from firnline.client.deadline import Deadline, at_once
-from firnline.client.wire import refuse
+from firnline.client.wire import refuse_topic
 from firnline.protocol.messages.k32003_cluster_status import ClusterStatusRequest
 
 OK, OFFLINE = "ok", "offline"
@@ -76,7 +76,7 @@ def describe_topics(admin: Admin, names: Sequence[str] | None) -> list[TopicStat
     """Return topics with their partitions, by name; None for all. KafkaError for an unknown topic."""
     answer = admin.metadata(names)
     for topic in answer.topics:
-        refuse(topic.error_code, None, f"topic {topic.name}")
+        refuse_topic(topic.error_code, topic.name)
     topics = sorted(answer.topics, key=lambda topic: str(topic.name))
     reported = _reported_by_leaders(admin, answer, topics)
     return [
@@ -137,6 +137,7 @@ def _status_of(
         }
         for topic in answer.topics
         for part in topic.partitions
+        if part.log_end_offset >= 0  # else it does not know yet that it leads, or cannot serve it
     }
 
 

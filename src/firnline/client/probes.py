@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, TypeVar
 
 from firnline.base.errors import FirnlineError, KafkaError
-from firnline.client.connection import Connection, NoAnswer, Unreachable
+from firnline.client.connection import Connection, NoAnswer, NoController, Unreachable
 from firnline.client.deadline import Deadline
 from firnline.protocol.messages.k32003_cluster_status import ClusterStatusRequest
 
@@ -74,6 +74,6 @@ def _status_of(node: Connection) -> Any:
 
 def why_not(problem: FirnlineError) -> str:
     """Return why a node gave no answer, without its address."""
-    if isinstance(problem, NoAnswer):
+    if isinstance(problem, NoAnswer | NoController):
         return "no answer in time"
     return problem.why.rpartition(": ")[2]

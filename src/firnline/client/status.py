@@ -28,6 +28,8 @@ _SILENT_MS, _SILENT_AND_DEAF_MS = 10_000, 3_000
 # How long one node may be silent: a part of the time of all, between these.
 _PROBE_MIN_S, _PROBE_MAX_S, _PROBE_PART = 1.0, 3.0, 4
 _RETRY_S = 0.2
+# A broker that was just elected may know it later than the one whose metadata names it.
+_ELECTED_S = 3.0
 # What tells more about a node, and about controllers.
 _PROCESS = "its log, and whether its process runs"
 _PROCESSES = "the log of each controller, and whether most of them run"
@@ -59,7 +61,8 @@ class ClusterState(NamedTuple):
 
     is_current  a controller is active: the metadata is that of now. Else it is the last that is known
     under_replicated, under_min_isr, offline  of the partitions, by the metadata and their leaders
-    unknown     partitions whose leader does not answer: their state is not known
+    unknown     partitions whose leader does not answer, or does not know yet that it leads: their state is
+                not known
     problems    for people: what is wrong now, each with the command that tells more
     unreadable  records of internal topics that brokers have skipped: (broker, topic, count)
     """
@@ -117,6 +120,7 @@ def survey(bootstrap: str, *, timeout_s: float, brokers_min: int = 0) -> Survey:
     parts = [part for topic in seen.metadata.topics for part in topic.partitions]
     brokers = _brokers(seen, parts)
     silent = {each.broker_id for each in brokers if each.state == NO_ANSWER}
+    under_min_isr, untold = _under_min_isr(seen, probe_s, until_s)
     found = ClusterState(
         cluster_id=seen.cluster.cluster_id,
         is_current=quorum is not None,
@@ -126,9 +130,9 @@ def survey(bootstrap: str, *, timeout_s: float, brokers_min: int = 0) -> Survey:
         topics=len(seen.metadata.topics),
         partitions=len(parts),
         under_replicated=sum(_is_thin(part) for part in parts),
-        under_min_isr=_under_min_isr(seen, probe_s),
+        under_min_isr=under_min_isr,
         offline=sum(part.leader_id < 0 for part in parts),
-        unknown=sum(part.leader_id in silent for part in parts),
+        unknown=sum(part.leader_id in silent for part in parts) + untold,
         problems=[],
         unreadable=_unreadable(seen.probes),
     )
@@ -235,33 +239,55 @@ def _by_a_broker(seen: _Seen, probe_s: float, until_s: float) -> QuorumInfo | No
         time.sleep(_RETRY_S)
 
 
-def _under_min_isr(seen: _Seen, probe_s: float) -> int:
-    """Count partitions with fewer in-sync replicas than acks=all needs; their leaders know that number."""
-    thin = [(topic, part) for topic in seen.metadata.topics for part in topic.partitions]
-    thin = [(topic, part) for topic, part in thin if part.leader_id >= 0 and _is_thin(part)]
-    names = sorted({str(topic.name) for topic, _ in thin})
-    leaders = {int(part.leader_id) for _, part in thin}
+def _under_min_isr(seen: _Seen, probe_s: float, until_s: float) -> tuple[int, int]:
+    """Return how many partitions have fewer in-sync replicas than acks=all needs; of how many it is unknown.
+
+    Their leaders know what acks=all needs. Those that answered no probe are asked nothing, and their
+    partitions are not counted here.
+    """
+    asked = {node_id for node_id, probe in seen.probes.items() if probe.status is not None}
+    thin = {
+        (str(topic.name), int(part.partition_index)): part
+        for topic in seen.metadata.topics
+        for part in topic.partitions
+        if part.leader_id in asked and _is_thin(part)
+    }
+    needed: dict[tuple[str, int], int] = {}
+    until_s = min(until_s, time.monotonic() + _ELECTED_S)
+    while True:
+        missing = {key: int(part.leader_id) for key, part in thin.items() if key not in needed}
+        needed |= _needed_in_sync(seen, missing, probe_s)
+        if needed.keys() >= thin.keys() or time.monotonic() + _RETRY_S >= until_s:
+            break
+        time.sleep(_RETRY_S)
+    under = sum(len(thin[key].isr_nodes) < least for key, least in needed.items() if key in thin)
+    return under, len(thin.keys() - needed.keys())
+
+
+def _needed_in_sync(
+    seen: _Seen, leaders: Mapping[tuple[str, int], int], probe_s: float
+) -> dict[tuple[str, int], int]:
+    """Return how many in-sync replicas acks=all needs, as far as the leaders of the partitions say it."""
+    names = sorted({topic for topic, _ in leaders})
     rows = [
         (int(row.broker_id), str(row.host), int(row.port))
         for row in seen.cluster.brokers
-        if row.broker_id in leaders and seen.probes[row.broker_id].status is not None
+        if row.broker_id in leaders.values()
     ]
 
     def ask(node: Connection) -> dict[tuple[str, int], int]:
         answer = node.ask(ClusterStatusRequest(topics=names, only_led=True))
         return {
-            (topic.name, part.partition): part.min_insync_replicas
+            (str(topic.name), int(part.partition)): int(part.min_insync_replicas)
             for topic in answer.topics
             for part in topic.partitions
+            if part.min_insync_replicas >= 0
         }
 
-    needed: dict[tuple[str, int], int] = {}
+    found: dict[tuple[str, int], int] = {}
     for answer in ask_all(rows, ask, probe_s).values():
-        needed |= {} if isinstance(answer, FirnlineError) else answer
-    return sum(
-        len(part.isr_nodes) < needed.get((topic.name, part.partition_index), -1)
-        for topic, part in thin
-    )
+        found |= {} if isinstance(answer, FirnlineError) else answer
+    return found
 
 
 # --------------------------------------------------------------------------------- concluding
@@ -321,7 +347,7 @@ def _problems(
         lines += _of_broker(each, probes[each.broker_id])
     for count, what, command in (
         (found.offline, "without a leader", "topic describe --unavailable"),
-        (found.unknown, "whose leader does not answer", "topic describe"),
+        (found.unknown, "whose leader reports nothing", "topic describe"),
         (
             found.under_min_isr,
             "with fewer in-sync replicas than acks=all needs",

@@ -10,6 +10,7 @@ from typing import Any
 from firnline.base.errors import Code, KafkaError, ProtocolError
 from firnline.base.limits import ARRAY_ELEMENTS_MAX, JOIN_BYTES_MAX
 from firnline.base.ports import Buffer
+from firnline.formats.topic_names import name_problem
 from firnline.protocol.compile import BAD_BYTES, slicing_reader, slicing_writer
 from firnline.protocol.messages import messages_of
 from firnline.protocol.messages.headers import RequestHeader, ResponseHeader
@@ -194,3 +195,9 @@ def refuse(code: int, message: str | None, what: str) -> None:
         known = Code(code) if code in _CODES else Code.UNKNOWN_SERVER_ERROR
         said = message if message else "" if known == code else f"error code {code}"
         raise KafkaError(known, f"{what}: {said}" if said else what)
+
+
+def refuse_topic(code: int, name: str) -> None:
+    """As `refuse`, for a topic in a MetadataResponse, which never says why a name is impossible."""
+    wrong = name_problem(name) if code == Code.INVALID_TOPIC_EXCEPTION else None
+    refuse(code, None if wrong is None else wrong.why, f"topic {name}")

@@ -155,6 +155,22 @@ class BrokerConfig(NetworkKeys, LogKeys, ReplicaKeys, GroupKeys, QuorumKeys, Tie
         found = [parse_endpoint(text) for text in self.advertised_listeners]
         return [each for each in found if each.listener not in self.controller_listener_names]
 
+    @property
+    def named_controller(self) -> tuple[str, str, int] | None:
+        """How the quorum's settings name this controller: key, entry, port. None: they do not."""
+        if "controller" not in self.process_roles:
+            return None
+        key, entries = (
+            "controller.quorum.bootstrap.servers",
+            self.controller_quorum_bootstrap_servers,
+        )
+        if self.controller_quorum_voters:
+            key, mine = "controller.quorum.voters", f"{self.node_id}@"
+            entries = tuple(e for e in self.controller_quorum_voters if e.strip().startswith(mine))
+        entry = entries[0].strip() if len(entries) == 1 else ""
+        port = entry.rpartition(":")[2]
+        return (key, entry, int(port)) if port.isdecimal() else None
+
     def with_prefix(self, prefix: str) -> dict[str, str]:
         """Return what was stated under `prefix`, without the prefix: the settings of a plug-in."""
         found = sorted(name for name in self.stated if name.startswith(prefix))

@@ -259,7 +259,8 @@ def _tiered_rules(broker: BrokerConfig, config: TopicConfig) -> Iterator[str]:
     """T7: what a topic with a remote tier may not be."""
     if not broker.remote_log_storage_system_enable:
         yield (
-            "remote.storage.enable=true needs remote.log.storage.system.enable=true on the brokers"
+            "remote.storage.enable=true needs remote.log.storage.system.enable=true on all nodes, also on"
+            " the controllers"
         )
     if "compact" in config.cleanup_policy:
         yield "remote.storage.enable=true and cleanup.policy=compact exclude each other"

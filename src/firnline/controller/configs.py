@@ -22,7 +22,7 @@ from firnline.config.tiered import parse_given_up
 from firnline.config.topic import topic_keys
 from firnline.config.unused import runtime_keys
 from firnline.controller import system_topics
-from firnline.controller.topic_names import name_problem
+from firnline.formats.topic_names import name_problem
 from firnline.metadata import records as r
 from firnline.metadata.image import ClusterImage, ConfigResource, ResourceType
 from firnline.metadata.result import ControllerResult

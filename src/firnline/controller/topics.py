@@ -19,7 +19,7 @@ from firnline.config.layers import check_topic
 from firnline.controller import system_topics
 from firnline.controller.partition_change import default_directory
 from firnline.controller.placement import Assignment, manual_problem, place
-from firnline.controller.topic_names import creation_problem
+from firnline.formats.topic_names import creation_problem
 from firnline.metadata import records as r
 from firnline.metadata.image import (
     ClusterImage,

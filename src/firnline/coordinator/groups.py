@@ -11,6 +11,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from firnline.base.background import Background, SlicedTask
+from firnline.base.counting.aging import NOT_DOUBTED, Aging
 from firnline.base.effects import Effect, Effects, SetTimer
 from firnline.base.errors import Code, KafkaError, ProtocolError, StorageError
 from firnline.base.event import event
@@ -124,9 +125,9 @@ class GroupCoordinator:
                 create as many as there is room for, so that no other is locked out for long
     """
 
-    def __init__(self, config: BrokerConfig, rng: Rng) -> None:
+    def __init__(self, config: BrokerConfig, rng: Rng, aging: Aging = NOT_DOUBTED) -> None:
         self.policy = GroupPolicy.from_config(config)
-        self._rng = rng
+        self._rng, self._aging = rng, aging
         self._member_counts = MemberCounts()
         self._shards: dict[int, Shard] = {}
         self._loads: dict[int, _Load] = {}
@@ -203,6 +204,7 @@ class GroupCoordinator:
             policy=self.policy,
             member_counts=self._member_counts,
             rng=self._rng,
+            aging=self._aging,
             later=later,
         )
         load = _Load(shard, self._load(partition, shard, batches, then))

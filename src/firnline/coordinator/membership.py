@@ -215,7 +215,7 @@ class MemberCounts:
             assert found is not None
             host, member_id = found
             effects += self.evict(member_id, now_ms)
-            effects += self._warn(MEMBER_IDS_FORGOTTEN, {"host": host}, now_ms)
+            effects += self._warn(MEMBER_IDS_FORGOTTEN, {"host": _address(host)}, now_ms)
         return effects
 
     def evict(self, member_id: str, now_ms: int) -> Effects:
@@ -253,7 +253,7 @@ class MemberCounts:
         """Count a request that found no room, and warn the operator."""
         self.refused += 1
         held = {"host_bytes": self._held_of.get(host, 0), "bytes": self.held_bytes}
-        return self._warn(GROUPS_REFUSED, {"host": host, **held}, now_ms)
+        return self._warn(GROUPS_REFUSED, {"host": _address(host), **held}, now_ms)
 
     def _warn(self, line: LogLine, fields: dict[str, object], now_ms: int) -> Effects:
         self._unsaid += 1
@@ -363,10 +363,15 @@ def rebalance_began(group_id: str, generation: int, members: int, cause: Rebalan
         reason=reason,
         member=None if member is None else member.member_id,
         client_id=None if member is None else member.client_id,
-        host=None if member is None else member.client_host,
+        host=None if member is None else _address(member.client_host),
         members=members,
         generation=generation,
     )
+
+
+def _address(client_host: str) -> str:
+    """Return an address as all lines have it: without the slash that Kafka puts before it in groups."""
+    return client_host.removeprefix("/")
 
 
 def rebalance_ended(

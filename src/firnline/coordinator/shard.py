@@ -13,6 +13,7 @@ from itertools import pairwise
 from typing import TypeVar
 
 from firnline.base.background import SlicedTask, run_to_completion
+from firnline.base.counting.aging import Aging
 from firnline.base.effects import Append, Appended, Effects
 from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import OFFSETS_TOPIC, TopicPartition
@@ -113,6 +114,7 @@ class Shard:
         policy: GroupPolicy,
         member_counts: MemberCounts,
         rng: Rng,
+        aging: Aging,
         later: Later,
     ) -> None:
         self.topic_partition = TopicPartition(OFFSETS_TOPIC, partition)
@@ -122,7 +124,7 @@ class Shard:
         self.is_closed = False
         self._policy = policy
         self._member_counts = member_counts
-        self._rng = rng
+        self._rng, self._aging = rng, aging
         self._later = later
 
     # ------------------------------------------------------------------------------------- groups
@@ -450,7 +452,7 @@ class Shard:
             and is_expired(
                 commit,
                 since_ms=since_ms,
-                now_ms=now_ms,
+                now_ms=self._aging.time_ms(now_ms),
                 retention_ms=self._policy.retention_ms,
             )
             and not self.offsets.is_unstable(group.group_id, tp)

@@ -56,6 +56,14 @@ def stray_dir(topic_partition: TopicPartition, unique: bytes) -> str:
     return _renamed(topic_partition, unique, STRAY_DIR)
 
 
+def renamed_stems(topic_partition: TopicPartition) -> set[str]:
+    """Return what the names of its deleted and stray directories have before the dot and the unique part."""
+    return {
+        _renamed(topic_partition, bytes(16), end).rpartition(".")[0]
+        for end in (DELETED_DIR, STRAY_DIR)
+    }
+
+
 def _renamed(topic_partition: TopicPartition, unique: bytes, end: str) -> str:
     suffix = f"-{topic_partition.partition}.{unique.hex()}{end}"
     return topic_partition.topic[: _NAME_BYTES_MAX - len(suffix)] + suffix

@@ -5,10 +5,10 @@ rename it, and sync the directory. Source: rel-P2, rel-P6; spec T46.
 """
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 
 from firnline.base.errors import ConfigError, StorageError
-from firnline.base.ids import TopicPartition, Uuid, uuid_from_text, uuid_text
+from firnline.base.ids import METADATA_TOPIC, TopicPartition, Uuid, uuid_from_text, uuid_text
 from firnline.base.ports import File, Fs
 from firnline.config.properties import parse_properties
 from firnline.formats import checkpoint, names
@@ -17,6 +17,8 @@ RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 LOG_STARTS = "log-start-offset-checkpoint"
 HIGH_WATERMARKS = "replication-offset-checkpoint"
 CLEANER_OFFSETS = "cleaner-offset-checkpoint"
+# Ours, as the offset checkpoints are written: partitions whose directories somebody has moved away.
+MISSING = "missing-partitions"
 LEADER_EPOCHS = "leader-epoch-checkpoint"
 META_PROPERTIES = "meta.properties"
 META_VERSION = "1"  # of meta.properties
@@ -161,6 +163,29 @@ def _partition_metadata(topic_id: Uuid) -> bytes:
     return f"version: 0\ntopic_id: {uuid_text(topic_id)}".encode()
 
 
+def vanished(
+    fs: Fs, root: str, gone: Iterable[TopicPartition], present: Container[TopicPartition]
+) -> frozenset[TopicPartition]:
+    """Return the partitions that had records in a log directory, by its checkpoints, and are not in it.
+
+    Somebody has moved their directories away. One that was deleted or set aside, in a run that ended before
+    the next checkpoint, is not among them. What is missing is written down: the next checkpoints do not have
+    it any more, and this node may start several times before it can tell a controller.
+
+    gone  those that the checkpoints of this start name, with an offset above 0
+    """
+    path = f"{root}/{MISSING}"
+    known = read_offsets(fs, path)
+    missing = {tp for tp in (*gone, *known) if tp not in present and tp.topic != METADATA_TOPIC}
+    if missing:
+        ends = names.DELETED_DIR, names.STRAY_DIR
+        renamed = {n.rpartition(".")[0] for n in fs.list_dir(root) if n.endswith(ends)}
+        missing = {tp for tp in missing if renamed.isdisjoint(names.renamed_stems(tp))}
+    if missing != known.keys():
+        write_offsets(fs, path, dict.fromkeys(missing, 1))
+    return frozenset(missing)
+
+
 def read_partition_metadata(fs: Fs, directory: str) -> Uuid | None:
     """Return the topic id, or None without the file.
 
@@ -216,16 +241,40 @@ def identity(
     return made
 
 
+def not_formatted(path: str) -> StorageError:
+    """Return the error for a directory without `meta.properties`, or that is not there."""
+    return StorageError(
+        "the log directory is not formatted",
+        path=path,
+        remedy="mount its disk, or put the directory back; if it is new, or lost for good: `firnline storage"
+        " format --ignore-formatted`",
+    )
+
+
+class DirectoryGone(StorageError):
+    """A log directory that is in use is not under its name any more; its open files hide that."""
+
+
+def assert_mounted(fs: Fs, path: str) -> None:
+    """Raise DirectoryGone if a directory in use was unmounted, moved away or removed under this node.
+
+    Appends to open files go on then, where no start would find them.
+    """
+    if not fs.exists(f"{path}/{META_PROPERTIES}"):
+        raise DirectoryGone(
+            "the log directory was unmounted, moved away or removed while this node uses it",
+            path=path,
+            error="ENOENT",
+            remedy="stop this node, mount the disk, or put the directory back, and start it",
+        )
+
+
 def check_identity(
     found: dict[str, str] | None, *, path: str, cluster_id: str, node_id: int
 ) -> dict[str, str]:
     """Return the `meta.properties` of a directory; StorageError unless they belong to that node (Q11)."""
     if found is None:
-        raise StorageError(
-            "the log directory is not formatted",
-            path=path,
-            remedy="run `firnline storage format`",
-        )
+        raise not_formatted(path)
     expected = {"cluster.id": cluster_id, "node.id": str(node_id)}
     if found.get("version") != META_VERSION:
         raise StorageError(
@@ -270,7 +319,11 @@ def read_meta_properties(fs: Fs, path: str) -> dict[str, str] | None:
         return parse_properties(data.decode("latin-1"))
     except ValueError as problem:
         raise StorageError(
-            "meta.properties is damaged", path=path, problem=problem, remedy="format it again"
+            "meta.properties is damaged",
+            path=path,
+            problem=problem,
+            remedy="write it again, with version=1, the node.id, the cluster.id that other directories and"
+            " nodes have, and the directory.id if it is known",
         ) from None
 
 

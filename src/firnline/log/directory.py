@@ -64,14 +64,13 @@ class LogDirectory:
         self.node_id = node_id
         self.logs: dict[TopicPartition, Log] = {}
         self.directory_id: Uuid = bytes(16)
-        self.was_clean = False
-        self.last_broker_epoch = NO_BROKER_EPOCH  # of the run that stopped cleanly
+        self.was_clean, self.last_broker_epoch = False, NO_BROKER_EPOCH  # of the last run
         self._unique = unique
         self._producers = producers
         self._release: Callable[[], None] | None = None
         self._is_checkpointing = False
         self._refusal: StorageError | None = None  # of a name, in the checkpoint under way
-        self._reported: str | None = None  # of the last one that was refused
+        self.refused: StorageError | None = None  # why the last checkpoint was not written
         self._writes: Counter[str] = Counter()  # by checkpoint: how often it was replaced
         self._said: dict[str, dict[TopicPartition, int]] = {}  # by checkpoint: what it says on disk
         self.stray_paths: list[str] = []  # paths, in this run
@@ -87,6 +86,7 @@ class LogDirectory:
         self._log_starts: dict[TopicPartition, int] = {}
         self._high_watermarks: dict[TopicPartition, int] = {}
         self._found_high: dict[TopicPartition, int] = {}  # of logs not opened yet
+        self.vanished: frozenset[TopicPartition] = frozenset()  # gone, by the checkpoints
         self._first_dirty: dict[TopicPartition, int] = {}  # of logs that may have gaps
         self._has_recovery_points = True
 
@@ -95,7 +95,8 @@ class LogDirectory:
 
         StorageError when it is not formatted, belongs to another cluster or node, or is in use.
         """
-        self._fs.make_dir(self.path)
+        if not self._fs.exists(self.path):  # made here, it would take in what is put back
+            raise checkpoint.not_formatted(self.path)
         self._release = self._fs.lock(f"{self.path}/{LOCK}")
         try:
             self.directory_id = checkpoint.identity(
@@ -110,6 +111,7 @@ class LogDirectory:
         self._log_starts = self._read(checkpoint.LOG_STARTS)
         self._found_high = self._read(checkpoint.HIGH_WATERMARKS)
         self._high_watermarks = dict(self._found_high)
+        self.vanished = checkpoint.vanished(self._fs, self.path, self.vanished, self._here)
         self._first_dirty = self._read(checkpoint.CLEANER_OFFSETS)
         self._say_gaps_as_found()
         self._has_recovery_points = checkpoint.begin_recovery_points(self._fs, self.path)
@@ -142,7 +144,10 @@ class LogDirectory:
         if with_metadata:
             present[_METADATA] = None
         found = checkpoint.read_offsets(self._fs, f"{self.path}/{name}")
-        self._forgotten.update((tp, None) for tp in found if tp not in present)
+        gone = [tp for tp in found if tp not in present]
+        self._forgotten.update(dict.fromkeys(gone))
+        if name in (checkpoint.RECOVERY_POINTS, checkpoint.HIGH_WATERMARKS):
+            self.vanished |= {tp for tp in gone if found[tp] > 0}
         return {tp: offset for tp, offset in found.items() if tp in present}
 
     def _present(self) -> dict[TopicPartition, None]:
@@ -171,7 +176,7 @@ class LogDirectory:
         return self._recovery_points.get(topic_partition, 0)
 
     def include(self, log: Log) -> None:
-        """Write down the recovery point of the metadata log too, which the quorum opens and closes."""
+        """Note the recovery point of the metadata log too, which the quorum opens and closes."""
         assert log.topic_partition == _METADATA
         self._guest = log
         log.keep_lowered = partial(self._keep_lowered, _METADATA)
@@ -263,10 +268,7 @@ class LogDirectory:
             raise
 
     def owner(self, path: str) -> Uuid | None:
-        """Return the topic id that the directory of a partition says, None where it says nothing.
-
-        StorageError where it is damaged beside records.
-        """
+        """Return the topic id in a partition's directory, or None; StorageError: damage beside records."""
         return checkpoint.owner(self._fs, path)
 
     def unsynced(self, log: Log) -> list[File]:
@@ -335,10 +337,7 @@ class LogDirectory:
         )
 
     def _forget(self, topic_partition: TopicPartition) -> None:
-        """Take a partition out of the checkpoints: its name may come back with other data.
-
-        They are written again before it does, at the latest.
-        """
+        """Take a partition out of the checkpoints; they are written before its name can come back."""
         for known_here in (self._here, self._let_go, self._found_high):
             known_here.pop(topic_partition, None)
         known = [offsets.pop(topic_partition, None) for offsets in self._offsets().values()]
@@ -381,6 +380,7 @@ class LogDirectory:
         fs, path = self._fs, self.path
 
         def write() -> None:
+            checkpoint.assert_mounted(fs, path)
             for name, offsets in contents.items():
                 checkpoint.write_offsets(fs, f"{path}/{name}{_LATER}", offsets)
 
@@ -422,10 +422,9 @@ class LogDirectory:
         for name, offsets in contents.items():
             if name != checkpoint.CLEANER_OFFSETS and not isinstance(result, Exception):
                 self._place(name, writes[name], offsets)
-        refusal, reported = self._refusal, self._reported
-        self._refusal, self._reported = None, None if refusal is None else str(refusal)
-        is_news = refusal is not None and self._reported != reported
-        return [CHECKPOINT_DELAYED(error=refusal)] if is_news else []
+        before, self.refused, self._refusal = self.refused, self._refusal, None
+        is_news = self.refused is not None and str(self.refused) != str(before)
+        return [CHECKPOINT_DELAYED(error=self.refused)] if is_news else []
 
     def _place(self, name: str, writes: int, offsets: dict[TopicPartition, int]) -> bool:
         """`_take_name`; a disk that refuses is asked again, as it is where the file could not be written."""

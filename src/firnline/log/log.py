@@ -6,8 +6,10 @@ calls `flushed` (rel-P4, rel-P5). Source: spec C13, T1-T5, T12-T16; KIP-98, KIP-
 """
 
 from collections.abc import Callable, Generator, Iterable, Sequence
+from functools import partial
 from typing import Any, Literal
 
+from firnline.base.counting.aging import NOT_DOUBTED, Aging
 from firnline.base.effects import Appended, Effects
 from firnline.base.errors import Code, KafkaError, StorageError
 from firnline.base.ids import NO_EPOCH, NO_OFFSET, TopicPartition, Uuid
@@ -480,19 +482,20 @@ class Log:
         self._snapshot_offset = offset
         return file
 
-    def delete_due_segments(self, now_ms: int) -> Effects:
+    def delete_due_segments(self, now_ms: int, aging: Aging = NOT_DOUBTED) -> Effects:
         """Apply retention: drop the segments that are due from the log, rename their files to `.deleted`.
 
         Returns the effects that remove these files after file.delete.delay.ms; empty where nothing was due.
         A tiered topic's local log start offset moves, that of any other topic is its log start offset (T16).
         """
         gone: list[str] = []
+        age_ms = aging.time_ms(now_ms)
         self._segments.release_idle()
         if retention.removable_below(self) < self.local_log_start_offset:
             self.epochs.keep_start()  # then the next round removes the rest
         while self.truncation is None and len(gone) < retention.NAMES_AT_ONCE:
             try:
-                decision = retention.decide(self._retention_view(), self.config, now_ms)
+                decision = retention.decide(self._retention_view(), self.config, age_ms)
                 if decision.segments:
                     gone += self._mark_deleted(decision.segments)
                 if decision.roll_active:
@@ -506,7 +509,8 @@ class Log:
         effects = retention.removal(
             self._fs, gone, self.path, delay_ms=self.config.file_delete_delay_ms, now_ms=now_ms
         )
-        return effects + retention.next_step(self.path, self.delete_due_segments, len(gone), now_ms)
+        again = partial(self.delete_due_segments, aging=aging)
+        return effects + retention.next_step(self.path, again, len(gone), now_ms)
 
     def overdue(self, now_ms: int) -> retention.Overdue | None:
         """See `retention.overdue`."""

@@ -17,6 +17,7 @@ from struct import error as StructError
 from typing import NamedTuple
 from weakref import WeakSet, ref
 
+from firnline.base.counting.aging import NOT_DOUBTED
 from firnline.base.errors import Code, KafkaError, StorageError
 from firnline.base.limits import PARTITION_PRODUCERS_MAX
 from firnline.base.ports import Buffer, File, Fs
@@ -139,11 +140,13 @@ class ProducerTable:
     over all partitions the total is an estimate: producers of a deleted log leave it with the next count.
 
     expiration_ms  opening a log drops producers that were silent for so long
+    aging          by which time they were silent
     """
 
     def __init__(self, producers_max: int, expiration_ms: int = DAY_MS) -> None:
         self.producers_max = producers_max
         self.expiration_ms = expiration_ms
+        self.aging = NOT_DOUBTED
         self.forgotten = 0  # how many were dropped before they expired, since the start
         self._partitions: WeakSet[ProducerStates] = WeakSet()
         self._largest: Callable[[], ProducerStates | None] = lambda: None  # at the last count

@@ -168,7 +168,7 @@ def opening_steps(
         before_truncation,
     )
     log.compaction.found(first_dirty_offset)
-    log.producers.expire(now_ms, table.expiration_ms)
+    log.producers.expire(table.aging.time_ms(now_ms), table.expiration_ms)
     log.producers.on_high_watermark(log.high_watermark)
     return log
 

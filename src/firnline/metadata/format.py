@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from firnline.base.errors import ConfigError
-from firnline.base.ids import uuid_text
+from firnline.base.ids import METADATA_TOPIC, uuid_text
 from firnline.base.ports import Fs, Rng
 from firnline.config.broker import BrokerConfig
 from firnline.formats.names import parse_partition_dir
@@ -18,6 +18,8 @@ from firnline.metadata.features import METADATA_VERSIONS, levels_to_format
 from firnline.metadata.image import METADATA_VERSION
 from firnline.metadata.records import FeatureLevelRecord
 from firnline.metadata.snapshot_file import BOOTSTRAP, snapshot_batches, write_snapshot
+
+_METADATA_LOG = f"{METADATA_TOPIC}-0"
 
 
 class Formatted(NamedTuple):
@@ -76,7 +78,7 @@ def format_storage(
         _refuse_foreign(path, found[path] or {}, cluster_id, config.node_id)
     fresh = [path for path in directories if found[path] is None]
     for path in fresh:
-        _refuse_logs(fs, path, config.node_id)
+        refuse_logs(fs, path, config.node_id)
     if config.metadata_directory in fresh and formatted:
         _refuse_lost_metadata(fs, config, formatted)
     for path in fresh:
@@ -112,7 +114,7 @@ def refuse_half(fs: Fs, config: BrokerConfig) -> None:
     directories = storage_directories(config)
     fresh = [path for path in directories if _identity(fs, path) is None]
     for path in fresh:
-        _refuse_logs(fs, path, config.node_id)
+        refuse_logs(fs, path, config.node_id)
     if fresh and len(fresh) < len(directories):
         raise ConfigError(
             f"{fresh[0]} is not formatted, and other directories of this node are: mount its disk, or put the"
@@ -125,8 +127,46 @@ def _logs_in(fs: Fs, path: str) -> list[str]:
     return sorted(name for name in names if parse_partition_dir(name) is not None)
 
 
-def _refuse_logs(fs: Fs, path: str, node_id: int) -> None:
-    """A directory with logs is not new, even without meta.properties."""
+def refuse_mixed_up(fs: Fs, config: BrokerConfig) -> None:
+    """Raise ConfigError if the directories of a node are not those of its last start, as far as they tell.
+
+    Before a start that would go on with them: one is named twice, or is a copy of another; one has logs and
+    no meta.properties; or the metadata is in another than the settings say, so that the node would begin
+    without it. A controller alone would begin an empty cluster then, and one of several would vote again.
+    """
+    directories = storage_directories(config)
+    by_id: dict[str, str] = {}
+    for path in _with_repeated(config):
+        found = _identity(fs, path)
+        if found is None:
+            refuse_logs(fs, path, config.node_id)
+            continue
+        named = found.get("directory.id", path)
+        if named in by_id:
+            raise ConfigError(
+                f"log.dirs names one directory twice: {by_id[named]} and {path} have the same directory.id in"
+                " meta.properties. Name it once; if one is a copy of the other, take the copy away, and put"
+                " back the directory that belongs there"
+            )
+        by_id[named] = path
+    wanted = config.metadata_directory
+    holders = [path for path in directories if fs.exists(f"{path}/{_METADATA_LOG}")]
+    if holders and wanted not in holders:
+        raise ConfigError(
+            f"the metadata of this node is in {holders[0]}/{_METADATA_LOG}, and not in {wanted}, the first of"
+            f" log.dirs or metadata.log.dir: put the directories back where they were, or set"
+            f" metadata.log.dir={holders[0]}"
+        )
+
+
+def _with_repeated(config: BrokerConfig) -> list[str]:
+    """All directories; one that log.dirs names twice is there twice."""
+    apart = config.metadata_directory
+    return [*config.directories, *([] if apart in config.directories else [apart])]
+
+
+def refuse_logs(fs: Fs, path: str, node_id: int) -> None:
+    """A directory with logs is not new, even without meta.properties. ConfigError."""
     logs = _logs_in(fs, path)
     if logs:
         raise ConfigError(

@@ -16,6 +16,11 @@ class ServedApi(NamedTuple):
     name: str
 
 
+def kafka_name(name: str) -> str:
+    """Return the name that Kafka gives to an API, for operators: JoinGroup for join_group."""
+    return "".join(word.capitalize() for word in name.split("_"))
+
+
 # key, min, max as in the rows `advertised broker` of the release's facts. Handlers are in
 # api/handlers/kNN_name.py, messages in protocol/messages/kNN_name.py.
 SERVED: tuple[ServedApi, ...] = tuple(

@@ -43,11 +43,12 @@ class Refused(NamedTuple):
 class Ballot:
     """The votes of one round, by node id. The node's own vote is granted."""
 
-    __slots__ = ("_votes", "_voter_ids")
+    __slots__ = ("_leaderless_ids", "_voter_ids", "_votes")
 
     def __init__(self, voter_ids: Sequence[int], own_id: int) -> None:
         self._voter_ids = tuple(voter_ids)
         self._votes: dict[int, bool] = {own_id: True}
+        self._leaderless_ids = {own_id}
 
     @property
     def granting_ids(self) -> tuple[int, ...]:
@@ -64,13 +65,26 @@ class Ballot:
         refused = sum(1 for n in self._voter_ids if self._votes.get(n) is False)
         return len(self._voter_ids) - refused <= len(self._voter_ids) // 2
 
+    @property
+    def has_majority(self) -> bool:
+        """Has a majority answered, in whatever way?"""
+        return sum(1 for n in self._voter_ids if n in self._votes) > len(self._voter_ids) // 2
+
+    @property
+    def is_leaderless(self) -> bool:
+        """Has a majority no leader that answers? This node, and who granted or named none."""
+        found = sum(1 for n in self._voter_ids if n in self._leaderless_ids)
+        return found > len(self._voter_ids) // 2
+
     def is_open(self, node_id: int) -> bool:
         """Has that voter not answered yet?"""
         return node_id not in self._votes
 
-    def record(self, node_id: int, *, is_granted: bool) -> None:
-        """Record one vote."""
+    def record(self, node_id: int, *, is_granted: bool, names_leader: bool) -> None:
+        """Record one vote, and whether its response names a leader."""
         self._votes[node_id] = is_granted
+        if is_granted or not names_leader:
+            self._leaderless_ids.add(node_id)
 
 
 class Election:
@@ -159,6 +173,8 @@ class Election:
             return self._begin_after_resigning(now_ms)
         if quorum.role is Role.PROSPECTIVE:
             has_leader = quorum.leader is not None
+            ballot = self._ballot
+            quorum.has_lost_leader = ballot.is_leaderless or not ballot.has_majority
             effects = quorum.end_prospective(now_ms)
             return effects if has_leader else effects + quorum.transition_to_prospective(now_ms)
         return quorum.transition_to_prospective(now_ms)
@@ -217,7 +233,13 @@ class Election:
             if said.error != Code.NONE:
                 return refusal(said)
             assert isinstance(said.part, VotePartitionResult)
-            return self._count(peer.node_id, is_granted=said.part.vote_granted, now_ms=now_ms)
+            if quorum.role not in (Role.PROSPECTIVE, Role.CANDIDATE):
+                return []
+            names_leader = said.leader_and_epoch.leader_id != NOBODY
+            self._ballot.record(
+                peer.node_id, is_granted=said.part.vote_granted, names_leader=names_leader
+            )
+            return self._count(now_ms)
 
         if not is_pre_vote:
             return quorum.ask(peer, request, voted)
@@ -230,17 +252,15 @@ class Election:
             on_unsupported=quorum.transition_to_candidate,
         )
 
-    def _count(self, node_id: int, *, is_granted: bool, now_ms: int) -> Effects:
+    def _count(self, now_ms: int) -> Effects:
         quorum = self._quorum
-        if quorum.role not in (Role.PROSPECTIVE, Role.CANDIDATE):
-            return []
-        self._ballot.record(node_id, is_granted=is_granted)
         if self._ballot.is_won:
             return self._win(now_ms)
         if not self._ballot.is_lost:
             return []
         if quorum.role is Role.PROSPECTIVE:
             self._was_lost = True
+            quorum.has_lost_leader = self._ballot.is_leaderless
             return quorum.end_prospective(now_ms)
         # Q18: do not wait for the whole timeout, but let the losers try again at different times.
         doublings = min(self._candidacies, BACKOFF_DOUBLINGS_MAX)
@@ -297,7 +317,7 @@ class Election:
         is_granted = self._may_grant(partition)
         if is_granted and not partition.pre_vote and quorum.voted_id == NOBODY:
             effects += self._grant(partition, now_ms)
-        response = wire.vote_response(Code.NONE, quorum.leader_and_epoch, is_granted=is_granted)
+        response = wire.vote_response(Code.NONE, quorum.answering_leader, is_granted=is_granted)
         return [*effects, answer(response)]
 
     def _may_grant(self, partition: VotePartition) -> bool:

@@ -74,9 +74,11 @@ class FollowerState:
     def _on_timeout(self, now_ms: int) -> Effects:
         if self._quorum.may_elect:
             return self._quorum.transition_to_prospective(now_ms)
-        # An observer takes no part in elections: it asks the other nodes for the leader (Q2).
-        self._is_leader_silent = True
-        return []
+        # A node that takes no part in elections asks the other nodes for the leader (Q2). If that brings none
+        # within as long again, it says so.
+        quorum = self._quorum
+        quorum.has_lost_leader, self._is_leader_silent = self._is_leader_silent, True
+        return quorum.log_leader() + self.give_up_after(quorum.settings.fetch_timeout_ms, now_ms)
 
     def on_synced(self, now_ms: int) -> Effects:
         """What was appended is on disk: commit it as far as the leader has."""
@@ -178,9 +180,11 @@ class FollowerState:
         return outcome if not isinstance(outcome, list) else self._succeed(now_ms) + outcome
 
     def _succeed(self, now_ms: int) -> Effects:
-        self._quorum.has_fetched = True
+        self._quorum.has_fetched, self._quorum.has_lost_leader = True, False
         self._is_leader_silent = False
-        return self.give_up_after(self._quorum.settings.fetch_timeout_ms, now_ms)
+        return self._quorum.log_leader() + self.give_up_after(
+            self._quorum.settings.fetch_timeout_ms, now_ms
+        )
 
     def _truncate(self, diverging: EpochEndOffset, now_ms: int) -> Effects | KafkaError | None:
         """Remove what the leader does not have, but never a committed record, whatever the leader says

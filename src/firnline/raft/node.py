@@ -139,6 +139,11 @@ class RaftNode:
         return NOBODY if quorum.role is Role.RESIGNED else quorum.leader_id
 
     @property
+    def answering_leader_id(self) -> int:
+        """As `leader_id`; -1 also while neither the leader nor a majority of voters answers this voter."""
+        return self._quorum.answering_leader_id
+
+    @property
     def voted_id(self) -> int:
         """The candidate this node voted for in this epoch; -1 for none."""
         return self._quorum.voted_id

@@ -88,16 +88,21 @@ class QuorumState:
     committed        everything below is committed, in whichever epoch this node learned it (I3)
     generation       grows when the log is truncated or replaced: a sync of an earlier one counts for nothing
     has_fetched      a Fetch succeeded from this epoch's leader, so it is no forgery: another one is refused
+    has_lost_leader  it does not answer, and a majority of voters knows none either: they do not answer, or
+                     have lost it, too. It stays the leader of the epoch, as in Kafka; operators, and voters
+                     that ask for a vote, are told of none
     is_truncating    the log is being truncated or replaced, and its end is not yet durable. Until it is, this
                      node asks for no records and no votes, and grants no vote
     is_stopped       the node stops: continuations do nothing more
     _flushing        generation and log end of the sync under way, or None
     _announced       the leader and epoch that the listener was last notified of: each once
+    _logged          the leader and epoch that the log named last
     """
 
     __slots__ = (
         "_announced",
         "_flushing",
+        "_logged",
         "_observer",
         "_risen_ms",
         "_warned_in",
@@ -112,6 +117,7 @@ class QuorumState:
         "generation",
         "granting_ids",
         "has_fetched",
+        "has_lost_leader",
         "high_watermark",
         "is_truncating",
         "is_stopped",
@@ -159,7 +165,7 @@ class QuorumState:
         )
         self.timers = Timers(self.gate)
         self._observer = observer
-        self._announced = (NOBODY, 0)
+        self._announced = self._logged = (NOBODY, 0)
         self._flushing: tuple[int, int] | None = None
         self._warned: dict[int, KafkaError] = {}
         self._risen_ms: int | None = None  # when another node last raised the epoch
@@ -174,7 +180,7 @@ class QuorumState:
         self.high_watermark: int | None = None
         self.committed = 0
         self.generation = 0
-        self.has_fetched = False
+        self.has_fetched = self.has_lost_leader = False
         self.is_truncating = False
         self.is_stopped = False
 
@@ -401,6 +407,7 @@ class QuorumState:
     def _forget_epoch(self, epoch: int) -> None:
         assert epoch > self.epoch, "a vote is forgotten only with its epoch (I1, Q15)"
         self.epoch = epoch
+        self.has_lost_leader = False
         self.leader_id, self.leader = NOBODY, None
         self.voted_id, self.voted_directory_id = NOBODY, ZERO_UUID
 
@@ -433,24 +440,45 @@ class QuorumState:
         """During a save this node sent and received nothing: postpone its timeouts by that time."""
         return self.timers.postpone(by_ms, "election", "fetch")
 
+    @property
+    def answering_leader_id(self) -> int:
+        """The leader, as operators are told: NOBODY also while it and a majority of voters do not answer."""
+        return NOBODY if self.role is Role.RESIGNED or self.has_lost_leader else self.leader_id
+
+    @property
+    def answering_leader(self) -> LeaderAndEpoch:
+        """As `leader_and_epoch`, without a leader that this node has lost: for who asks for a vote."""
+        return LeaderAndEpoch(self.epoch, NOBODY) if self.has_lost_leader else self.leader_and_epoch
+
+    def log_leader(self) -> Effects:
+        """Log another leader, or none; each once."""
+        leader_id = self.answering_leader_id
+        named = (leader_id, self.epoch if leader_id != NOBODY else 0)
+        if named == self._logged:
+            return []
+        was, self._logged = self._logged, named
+        return [
+            CONTROLLER_CHANGED(
+                controller=_node_text(leader_id),
+                was=_node_text(was[0]),
+                epoch=self.epoch,
+                node=self.node_id,
+            )
+        ]
+
     def announce(self, now_ms: int) -> Effects:
         """Notify the listener of a new leader, once. `Leader` notifies it when this node leads (X16)."""
         if self.role is Role.PROSPECTIVE:
             return []  # it returns to its leader unless a majority wants an election too
+        effects = self.log_leader()
         leader_id = NOBODY if self.role is Role.RESIGNED else self.leader_id
         announced = (leader_id, self.epoch if leader_id != NOBODY else 0)
         if announced == self._announced:
-            return []
-        line = CONTROLLER_CHANGED(
-            controller=_node_text(leader_id),
-            was=_node_text(self._announced[0]),
-            epoch=self.epoch,
-            node=self.node_id,
-        )
+            return effects
         self._announced = announced
         if self.role is Role.LEADER:
-            return [line]
-        return [line, *self.notify(self.listener.on_leader_change, leader_id, self.epoch, now_ms)]
+            return effects
+        return effects + self.notify(self.listener.on_leader_change, leader_id, self.epoch, now_ms)
 
     # -------------------------------------------------------------------------------------- durability
 

@@ -16,7 +16,7 @@ from crc32c import crc32c
 
 from firnline.base.native import native
 from firnline.base.ports import Buffer
-from firnline.base.units import INT64_MAX
+from firnline.base.units import INT64_MAX, wrap_int64
 from firnline.protocol.primitives import varint
 from firnline.records.batch import (
     COMPRESSION_MASK,
@@ -137,19 +137,15 @@ def renumber_python(
         position = start + length
         delta, after = kafka_varint(data, start + 1, end, 10)
         _, rest = kafka_varint(data, after, end, 5)
-        time = _wrapped((base_ms or 0) + delta)
+        time = wrap_int64((base_ms or 0) + delta)
         if not number:
             first = greatest = time
         greatest = max(greatest, time)
-        record = b"\0" + varint(0 if base_ms is None else _wrapped(time - first)) + varint(number)
+        record = b"\0" + varint(0 if base_ms is None else wrap_int64(time - first)) + varint(number)
         out += varint(len(record) + position - rest) + record + bytes(data[rest:position])
         if len(out) > bytes_max:
             return None
     return bytes(out), first, greatest
-
-
-def _wrapped(value: int) -> int:
-    return (value + 2**63) % 2**64 - 2**63
 
 
 class ShortBody(Exception):

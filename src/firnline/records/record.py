@@ -10,7 +10,7 @@ from typing import NamedTuple
 from firnline.base.errors import Code, KafkaError, ProtocolError
 from firnline.base.limits import DECOMPRESSED_BATCH_BYTES_MAX
 from firnline.base.ports import Buffer
-from firnline.base.units import INT64_MAX
+from firnline.base.units import INT64_MAX, wrap_int64
 from firnline.protocol.primitives import read_varint, varint
 from firnline.records.batch import HEADER_BYTES, BatchHeader
 from firnline.records.compression import decompress
@@ -110,7 +110,7 @@ def _record(body: bytes, position: int, end: int, header: BatchHeader) -> Record
         else header.base_timestamp + timestamp_delta
     )
     if not -INT64_MAX <= timestamp <= INT64_MAX:
-        timestamp = (timestamp + 2**63) % 2**64 - 2**63  # 64 bits, as in every Kafka client
+        timestamp = wrap_int64(timestamp)
     return Record(header.base_offset + offset_delta, timestamp, key, value, tuple(pairs))
 
 
@@ -138,6 +138,8 @@ def encode_records(
             out += varint(len(front) + len(value) + 1) + front + value + b"\0"
             continue
         one = bytearray(b"\0")
+        if not -INT64_MAX <= timestamp_delta <= INT64_MAX:
+            timestamp_delta = wrap_int64(timestamp_delta)
         one += varint(timestamp_delta)
         one += varint(offset_delta)
         for part in (key, value):

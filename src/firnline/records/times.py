@@ -9,7 +9,7 @@ from collections.abc import Generator
 from firnline.base.background import run_to_completion
 from firnline.base.errors import Code, KafkaError, ProtocolError
 from firnline.base.ports import Buffer
-from firnline.base.units import INT64_MAX
+from firnline.base.units import INT64_MAX, wrap_int64
 from firnline.protocol.primitives import read_varint
 from firnline.records.batch import HEADER_BYTES, BatchHeader
 from firnline.records.compression import decompress_in_chunks
@@ -78,7 +78,7 @@ def _search(
         if header.is_log_append_time:
             timestamp = header.max_timestamp
         elif not -INT64_MAX <= timestamp <= INT64_MAX:
-            timestamp = (timestamp + 2**63) % 2**64 - 2**63  # 64 bits, as in every Kafka client
+            timestamp = wrap_int64(timestamp)
         if timestamp >= time_ms and offset >= start_offset:
             return offset, timestamp
     left_bytes = position - len(piece)

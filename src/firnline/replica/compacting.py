@@ -19,6 +19,7 @@ from functools import partial
 from typing import Protocol
 
 from firnline.base.background import Background, SlicedTask
+from firnline.base.counting.aging import Aging
 from firnline.base.effects import Compact, Effects, SetTimer, with_cause
 from firnline.base.errors import StorageError
 from firnline.base.ids import NO_OFFSET
@@ -42,6 +43,8 @@ _LOOK = ("compaction", "look")
 
 class Store(Protocol):
     """The part of `broker.storage.Storage` that compaction uses."""
+
+    aging: Aging
 
     @property
     def is_settling(self) -> bool: ...
@@ -141,7 +144,8 @@ class Compacting:
                 log = partition.log
                 cost += _LOOK_COST + log.compaction.segments
                 try:
-                    found.append((partition, log.compaction.log_to_clean(now_ms)))
+                    age_ms = self._storage.aging.time_ms(now_ms)
+                    found.append((partition, log.compaction.log_to_clean(age_ms)))
                 except StorageError as problem:
                     effects += self._failed(partition, log, problem)
             if cost >= _SLICE_COST:
@@ -221,7 +225,8 @@ class Compacting:
         log_to_clean = None
         try:
             if self._stands(running):
-                log_to_clean = log.compaction.log_to_clean(now_ms, limit_offset=running.kept_offset)
+                age_ms = self._storage.aging.time_ms(now_ms)
+                log_to_clean = log.compaction.log_to_clean(age_ms, limit_offset=running.kept_offset)
         except StorageError as refused:
             problem = problem or refused
         if problem is not None or log_to_clean is None or not log.compaction.is_due(log_to_clean):
@@ -246,7 +251,7 @@ class Compacting:
         now_ms = yield []
         log = running.log
         running.first_base_offset = log.first_base_offset
-        steps = log.compaction.job_steps(log_to_clean, rules, now_ms)
+        steps = log.compaction.job_steps(log_to_clean, rules, self._storage.aging.time_ms(now_ms))
         try:
             while self._stands(running):
                 next(steps)

@@ -14,6 +14,7 @@ import threading
 import time
 from typing import Any
 
+from firnline.base.counting.room import kept_bytes
 from firnline.base.errors import StorageError
 from firnline.log.compaction.cleaner import Damaged
 from firnline.log.compaction.rounds import compact, job_from
@@ -27,7 +28,7 @@ def main() -> int:
     lines: queue.SimpleQueue[str] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(lines,), daemon=True).start()
     job = job_from(json.loads(lines.get()))
-    running = compact(RealFs(), job, _Throttler(job.bytes_per_second))
+    running = compact(RealFs(), job, _Throttler(job.bytes_per_second, job.path))
     try:
         while True:
             group = next(running)
@@ -69,10 +70,14 @@ def _say(message: dict[str, Any]) -> None:
 
 
 class _Throttler:
-    """Keeps the round below its bytes per second, and reports now and then that it is alive."""
+    """Keeps the round below its bytes per second, and reports now and then that it is alive.
 
-    def __init__(self, bytes_per_second: float) -> None:
+    Raises StorageError where the round would take what the broker keeps for its metadata log.
+    """
+
+    def __init__(self, bytes_per_second: float, path: str) -> None:
         self._rate = bytes_per_second
+        self._path = path
         self._done_bytes = 0
         self._looked_bytes = 0
         self._began_s = self._said_s = time.monotonic()
@@ -82,6 +87,7 @@ class _Throttler:
         if self._done_bytes - self._looked_bytes < min(1 << 20, self._rate / 10):
             return
         self._looked_bytes = self._done_bytes
+        self._check_room()
         while True:
             now = time.monotonic()
             if now - self._said_s >= _ALIVE_S:
@@ -91,6 +97,17 @@ class _Throttler:
             if ahead_s <= 0:
                 return
             time.sleep(min(ahead_s, _ALIVE_S))
+
+    def _check_room(self) -> None:
+        """Half of what is kept may be used: a round that ends makes room."""
+        total_bytes, free_bytes = RealFs().volume_bytes(self._path)
+        if free_bytes < kept_bytes(total_bytes) // 2:
+            raise StorageError(
+                "there is no room for a round of compaction",
+                path=self._path,
+                error="ENOSPC",
+                remedy="free space on this disk",
+            )
 
 
 if __name__ == "__main__":

@@ -17,16 +17,19 @@ import queue
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
+from firnline.base.counting.room import Room
 from firnline.base.effects import Effects, Submit
 from firnline.base.errors import StorageError, records_cut
+from firnline.base.ids import METADATA_TOPIC
 from firnline.base.log_lines.storage import DISK_ERROR
 from firnline.base.open_files import LetGo, OpenFiles
 from firnline.base.ports import Buffer, File
 from firnline.base.slices import FileSlice
 from firnline.base.units import INT64_MAX, KIB, MIB
+from firnline.formats import names
 from firnline.runtime.logs.lines import log_line
 
 # A full disk fails every append: log one line for each kind of failure in this time.
@@ -43,7 +46,12 @@ _REMEDIES = {
     errno.EMFILE: "raise the limit of open files (ulimit -n)",
     errno.ENFILE: "raise the system's limit of open files (fs.file-max)",
     errno.ENOENT: "the path is gone: is the disk mounted?",
+    errno.ENOTDIR: "a file is where a directory was: mount the disk, or put the directory back",
 }
+_NO_ROOM_FOR_METADATA = (
+    "free space on this disk, or mount a larger one, and start the node again: docs/OPERATIONS.md, When a"
+    " disk is full"
+)
 
 
 # The flag for reads that do not wait for the disk; 0: not supported.
@@ -56,18 +64,30 @@ _to_close: queue.SimpleQueue[int] = queue.SimpleQueue()
 _closing: list[threading.Thread] = []
 
 
-def storage_error(what: str, path: str, problem: OSError) -> StorageError:
+def storage_error(
+    what: str, path: str, problem: OSError, *, remedy: str | None = None
+) -> StorageError:
     """Return the error with the operation, the path and the remedy."""
     number = problem.errno or 0
     said = StorageError(
         f"cannot {what}",
         path=path,
         error=errno.errorcode.get(number, str(problem)),
-        remedy=_REMEDIES.get(number, os.strerror(number)),
+        remedy=remedy or _remedy(path, number),
     )
     # Errors that take a directory offline are logged there. A missing file may be no failure.
     is_logged = said.is_passing or (_closing and number != errno.ENOENT)
     return _log_failure(said, number) if is_logged else said
+
+
+def _remedy(path: str, number: int) -> str:
+    if number == errno.ENOSPC and _is_of_metadata(path):
+        return _NO_ROOM_FOR_METADATA  # the node stops: it deletes nothing any more
+    return _REMEDIES.get(number, os.strerror(number))
+
+
+def _is_of_metadata(path: str) -> bool:
+    return os.path.basename(os.path.dirname(path)).rpartition("-")[0] == METADATA_TOPIC
 
 
 def _log_failure(problem: StorageError, number: int) -> StorageError:
@@ -107,11 +127,14 @@ class RealFile:
     So a slice of a deleted segment that waits to be sent keeps its bytes.
     """
 
-    __slots__ = ("__weakref__", "_cut", "_fd", "_lost", "_size", "_syncing_fd", "_syncs", "path")
+    __slots__ = (
+        "__weakref__", "_cut", "_fd", "_lost", "_room", "_size", "_syncing_fd", "_syncs", "path",
+    )  # fmt: skip
 
-    def __init__(self, path: str, fd: int) -> None:
+    def __init__(self, path: str, fd: int, room: Room | None = None) -> None:
         self.path = path
         self._fd = fd
+        self._room = room  # None: it may take all of the disk
         self._size = os.fstat(fd).st_size
         self._lost = False
         self._cut = INT64_MAX  # no read goes beyond
@@ -123,6 +146,8 @@ class RealFile:
 
     def append(self, data: Buffer) -> int:
         position = self._size
+        if self._room is not None and not self._room.take(len(data)):
+            raise self._no_room(self._room)
         try:
             written = os.pwrite(self._fd, data, position)
             if written != len(data):
@@ -131,6 +156,12 @@ class RealFile:
             raise self._broken("append to", problem) from problem
         self._size = position + written
         return position
+
+    def _no_room(self, room: Room) -> StorageError:
+        problem = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        kept = f"its last {-(-room.kept_bytes // MIB)} MiB are kept for the metadata"
+        remedy = f"{_REMEDIES[errno.ENOSPC]}; {kept}"
+        return storage_error("append to", self.path, problem, remedy=remedy)
 
     def _finish(self, data: Buffer, position: int, done: int) -> int:
         """Write the rest after a short write; return its size."""
@@ -277,9 +308,9 @@ class RealFile:
             os.close(fd)
 
 
-def _opened(path: str, flags: int) -> RealFile:
+def _opened(path: str, flags: int, room: Room | None = None) -> RealFile:
     try:
-        return RealFile(path, os.open(path, flags | os.O_CLOEXEC, 0o644))
+        return RealFile(path, os.open(path, flags | os.O_CLOEXEC, 0o644), room)
     except OSError as problem:
         raise storage_error("open", path, problem) from problem
 
@@ -293,17 +324,38 @@ class RealFs:
 
     def __init__(self, *, keeps_locks: bool = False) -> None:
         self.kept = OpenFiles()
+        self._rooms: dict[str, Room] = {}
         self._keeps_locks = keeps_locks
         self._loop_thread = threading.get_ident()
 
     def open(self, path: str, *, create: bool = False) -> RealFile:
         flags = os.O_RDWR | (os.O_CREAT if create else 0)
+        room = self._room_of(path) if self._rooms else None
         try:
-            return _opened(path, flags)
+            return _opened(path, flags, room)
         except StorageError as problem:
             if not problem.has_lost_nothing or not self._give_back():
                 raise
-        return _opened(path, flags)
+        return _opened(path, flags, room)
+
+    def keep_room(self, directories: Iterable[str]) -> dict[str, Room]:
+        """Limit what records in these log directories take; return the room of each directory's disk.
+
+        It applies to files that are opened afterwards. The caller measures the disks.
+        """
+        by_device: dict[int, Room] = {}
+        found: dict[str, Room] = {}
+        for path in directories:
+            with contextlib.suppress(OSError):  # whoever opens it says what is wrong
+                found[path] = by_device.setdefault(os.stat(path).st_dev, Room())
+        self._rooms = {os.path.normpath(path): room for path, room in found.items()}
+        return found
+
+    def _room_of(self, path: str) -> Room | None:
+        """Return what limits a file: only files of records are limited, and not those of the metadata log."""
+        if not path.endswith(names.LOG) or _is_of_metadata(path):
+            return None
+        return self._rooms.get(os.path.normpath(os.path.dirname(os.path.dirname(path))))
 
     def _give_back(self) -> bool:
         """No descriptor is left: close some files that are open without need."""

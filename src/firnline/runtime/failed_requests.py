@@ -14,13 +14,14 @@ from collections import Counter
 
 from firnline.api.context import RequestContext
 from firnline.base.log_lines.process import REQUEST_FAILED, shown_client_id
+from firnline.protocol.versions import kafka_name
 from firnline.runtime.logs.lines import log_line
 
 _QUIET_S = 1.0
 
 
 class FailedRequests:
-    """Counts failed requests by the name of their API: `counts`."""
+    """Counts failed requests by the name of their API, as Kafka writes it: `counts`."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
@@ -36,8 +37,10 @@ class FailedRequests:
     ) -> None:
         """Log one failure of an API a second, with the number of others.
 
-        context  the request; None if it failed before its header was decoded
+        api_name  such as join_group
+        context   the request; None if it failed before its header was decoded
         """
+        api_name = kafka_name(api_name)
         self.counts[api_name] += 1
         now = time.monotonic()
         if now - self._logged_at.get(api_name, -_QUIET_S) < _QUIET_S:

@@ -6,6 +6,7 @@ asks for a controlled shutdown, the second one ends the process at once.
 """
 
 import codecs
+import errno
 import logging
 import os
 import resource
@@ -18,10 +19,13 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from firnline.api.dispatch import Dispatcher
+from firnline.base.counting.aging import Aging, aging_since
 from firnline.base.effects import SYNC_THREADS
 from firnline.base.errors import ConfigError, FirnlineError, as_exception
 from firnline.base.log_lines.line import Log
 from firnline.base.log_lines.process import (
+    CLOCK_DOUBTED,
+    CONTROLLER_ELSEWHERE,
     CONTROLLER_EXPOSED,
     ENDS_WITHOUT_THREADS,
     OPEN_FILES_LIMIT_STAYS,
@@ -33,15 +37,16 @@ from firnline.broker.controller_node import ControllerNode
 from firnline.broker.node import BrokerNode
 from firnline.broker.quorum_setup import Remote
 from firnline.broker.wiring import build_controller, build_node
-from firnline.config.broker import BrokerConfig
+from firnline.config.broker import BrokerConfig, parse_endpoint
 from firnline.config.broker import Endpoint as Listener
 from firnline.formats.names import parse_partition_dir
+from firnline.metadata.format import refuse_mixed_up
 from firnline.metadata.image import ClusterImage, Endpoint
 from firnline.outbound.replica_fetch import ReplicaFetch
 from firnline.protocol.versions import CONTROLLER_PRIVATE, CONTROLLER_SERVED
 from firnline.runtime.bounds.connections import Connections
 from firnline.runtime.bounds.incoming import INCOMING_BYTES_MAX
-from firnline.runtime.clock import SteadyClock
+from firnline.runtime.clock import SteadyClock, date_of, last_run_ms
 from firnline.runtime.descriptors import Descriptors, LogFiles
 from firnline.runtime.disk import RealFs
 from firnline.runtime.listener import Server, listen
@@ -180,7 +185,11 @@ class _Process:
             )
         descriptors = self._descriptors = Descriptors()
         check_open_files(config, descriptors)
-        node = self._build(SteadyClock().now_ms(), descriptors)
+        refuse_mixed_up(self._fs, config)
+        rooms = self._fs.keep_room(config.directories)
+        now_ms = SteadyClock().now_ms()
+        aging = self._aging(now_ms)
+        node = self._build(now_ms, descriptors, aging)
         node.loggers = ProcessLoggers()
         runtime = self._runtime = Runtime(
             node,
@@ -202,7 +211,8 @@ class _Process:
             signal.signal(number, self._note_signal)
         own_paths = config.directories if isinstance(node, BrokerNode) else ()
         paths = (*own_paths, config.metadata_directory)
-        self._watch = MachineWatch(self._loop, node.machine, paths, runtime.now_ms)
+        kept = aging if own_paths else None
+        self._watch = MachineWatch(self._loop, node.machine, paths, runtime.now_ms, rooms, kept)
         self._serve_controllers()
         self._loop.call_later(LOOK_S, self._look_after_garbage)
         self._loop.slow_steps.watch_garbage()
@@ -245,7 +255,19 @@ class _Process:
         image: ClusterImage = self._runtime.node.quorum.image
         return image
 
-    def _build(self, now_ms: int, descriptors: Descriptors) -> BrokerNode | ControllerNode:
+    def _aging(self, now_ms: int) -> Aging:
+        """Return by which time records age, and say so if that is not the clock's."""
+        config = self._config
+        aging = aging_since(last_run_ms((*config.directories, config.metadata_directory)), now_ms)
+        if aging.is_doubted(now_ms):
+            times = (now_ms, aging.last_ms, aging.until_ms)
+            clock, last_ran, until = map(date_of, times)
+            log_line(CLOCK_DOUBTED(clock=clock, last_ran=last_ran, until=until))
+        return aging
+
+    def _build(
+        self, now_ms: int, descriptors: Descriptors, aging: Aging
+    ) -> BrokerNode | ControllerNode:
         """Build the node that the settings describe, and take its directories into use."""
         config = self._config
         remote: Remote | None = None
@@ -280,6 +302,7 @@ class _Process:
             remote_metadata=self._metadata,
             owner=self,
             files=LogFiles(descriptors, self._fs.kept),
+            aging=aging,
         )
 
     def _endpoints(self, listeners: list[Listener]) -> list[Endpoint]:
@@ -307,7 +330,7 @@ class _Process:
             runtime.dispatcher = dispatcher
         for endpoint in _own_controller_listeners(self._config):
             self._serve_on(endpoint, dispatcher)
-        for line in exposed_listeners(self._config):
+        for line in [*exposed_listeners(self._config), *misnamed_controller(self._config)]:
             log_line(line)
 
     def _serve_on(self, endpoint: Listener, dispatcher: Dispatcher) -> None:
@@ -414,9 +437,31 @@ def exposed_listeners(config: BrokerConfig) -> list[Log]:
     ]
 
 
+def misnamed_controller(config: BrokerConfig) -> list[Log]:
+    """Return a warning if the settings of the quorum name another port of this controller than it has."""
+    own = _own_controller_listeners(config)
+    named = config.named_controller
+    forwarded = [parse_endpoint(text) for text in config.advertised_listeners or ()]
+    names = {each.listener for each in own}
+    known = {each.port for each in own} | {e.port for e in forwarded if e.listener in names}
+    if named is None or not own or named[2] in known or 0 in known:
+        return []
+    key, entry, port = named
+    line = CONTROLLER_ELSEWHERE(
+        key=key, entry=entry, named_port=port, listener=own[0].listener, listens_port=own[0].port
+    )
+    return [line]
+
+
 def _own_controller_listeners(config: BrokerConfig) -> list[Listener]:
     """Return the listeners of this node's controller."""
     return config.controller_listeners if "controller" in config.process_roles else []
+
+
+def _advice(problem: OSError) -> str:
+    if problem.errno != errno.EADDRINUSE:
+        return ""
+    return "; stop what listens there, or name another port (`listeners`; --port of `firnline dev`)"
 
 
 def _bind(endpoints: list[Listener]) -> list[tuple[Listener, socket.socket]]:
@@ -430,6 +475,6 @@ def _bind(endpoints: list[Listener]) -> list[tuple[Listener, socket.socket]]:
                 sock.close()
             raise ConfigError(
                 f"cannot listen on {endpoint.host or '*'}:{endpoint.port}"
-                f" ({endpoint.listener}): {problem.strerror}"
+                f" ({endpoint.listener}): {problem.strerror}{_advice(problem)}"
             ) from None
     return bound

@@ -232,7 +232,7 @@ def families(found: Snapshot) -> Iterator[Metric]:
         labels=["request"],
     )
     for name, count in found.failed_requests.items():
-        failed.add_metric([request_metrics.bean_name(name)], count)
+        failed.add_metric([name], count)
     yield failed
     yield from _answers(found.answers)
     yield from table_metrics.families(found.tables)

@@ -10,6 +10,8 @@ from collections.abc import Collection, Mapping
 
 from firnline.base.errors import ConfigError, FirnlineError
 from firnline.config.topic import Lease
+from firnline.spark.access.advice import advised
+from firnline.spark.access.cut_files import cut_text, with_cut
 from firnline.spark.access.tier import open_tier
 from firnline.spark.brokers import leases
 from firnline.spark.brokers.cluster import Brokers
@@ -33,7 +35,7 @@ def pin(options: Mapping[str, str], *, lease_s: float | None = None) -> str:
     Raises the errors of `plan_read`; of a lease ConfigError if the brokers give none, NoAnswer if they do not
     confirm it.
     """
-    parsed = parse_options(options)
+    parsed = parse_options(with_cut(options))
     if lease_s is None:
         return _plan(parsed).text()
     settings = _lenders(options)
@@ -49,6 +51,8 @@ def pin(options: Mapping[str, str], *, lease_s: float | None = None) -> str:
 
 def renew(options: Mapping[str, str], cut: str, *, lease_s: float) -> str:
     """Return the cut with a lease that ends so many seconds from now, in place of its own.
+
+    cut  as JSON, or as the path of its file
 
     Raises ConfigError if the cut has no lease; else as `pin`.
     """
@@ -72,11 +76,12 @@ def release(options: Mapping[str, str], cut: str) -> None:
 def _plan(parsed: Options) -> Cut:
     if parsed.read_from == BROKER:
         return plan_read(None, parsed).cut
-    store = open_tier(parsed.tier_uri, parsed.store_settings)
-    try:
-        return plan_read(store, parsed).cut
-    finally:
-        store.close()
+    with advised(parsed.tier_uri):
+        store = open_tier(parsed.tier_uri, parsed.store_settings)
+        try:
+            return plan_read(store, parsed).cut
+        finally:
+            store.close()
 
 
 def _plan_leased(brokers: Brokers, parsed: Options, lease: Lease, leased: set[str]) -> Cut:
@@ -101,7 +106,7 @@ def _try_release(brokers: Brokers, names: Collection[str], lease: Lease) -> None
 
 
 def _leased(cut: str) -> tuple[Cut, Lease]:
-    parsed = parse_cut(cut)
+    parsed = parse_cut(cut_text(cut))
     if parsed.lease is None:
         raise ConfigError("the cut has no lease: pin(options, lease_s=...) asks for one")
     return parsed, parsed.lease
@@ -109,7 +114,11 @@ def _leased(cut: str) -> tuple[Cut, Lease]:
 
 def _lenders(options: Mapping[str, str]) -> BrokerSettings:
     """Return how the brokers are reached, also if the records come from the tier alone."""
-    others = {name: value for name, value in options.items() if name.lower() != READ_FROM.lower()}
+    others = {
+        name: value
+        for name, value in with_cut(options).items()
+        if name.lower() != READ_FROM.lower()
+    }
     settings = parse_options(others | {READ_FROM: AUTO}).brokers
     if settings is None:
         raise ConfigError(f"a lease is asked of the brokers: give {BOOTSTRAP}")

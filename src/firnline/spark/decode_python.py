@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from firnline.base.errors import KafkaError
 from firnline.base.ports import Buffer
-from firnline.base.units import INT32_MAX
+from firnline.base.units import INT32_MAX, wrap_int64
 from firnline.records.batch import BatchHeader, crc_is_right, headers
 from firnline.records.record import Record, records
 from firnline.spark.schema import (
@@ -94,7 +94,9 @@ def _batch_rows(data: Buffer, header: BatchHeader, wanted: Wanted) -> Iterator[R
                 raise _corrupt(
                     "an offset outside its batch", wanted, offset=offset, record=record.offset
                 )
-            micros = _micros(record.timestamp_ms, wanted, offset)
+            micros = 0
+            if "timestamp" in wanted.columns:
+                micros = _micros(record.timestamp_ms, wanted, offset)
             if wanted.start_offset <= record.offset < wanted.end_offset:
                 yield tuple(_value(name, record, header, micros, wanted) for name in wanted.columns)
     except KafkaError as problem:
@@ -102,9 +104,12 @@ def _batch_rows(data: Buffer, header: BatchHeader, wanted: Wanted) -> Iterator[R
 
 
 def _micros(timestamp_ms: int, wanted: Wanted, offset: int) -> int:
-    wrapped = (timestamp_ms + 2**63) % 2**64 - 2**63  # 64 bits, as in every Kafka client
+    wrapped = wrap_int64(timestamp_ms)
     if abs(wrapped) > TIMESTAMP_MS_MAX:
-        raise _corrupt("a timestamp out of range", wanted, offset=offset, timestamp_ms=wrapped)
+        raise _corrupt(
+            "a timestamp out of range", wanted, offset=offset, timestamp_ms=wrapped,
+            remedy="Spark has no such time: choose the other columns, .schema('offset long, value binary')",
+        )  # fmt: skip
     return wrapped * 1000
 
 

@@ -1,12 +1,22 @@
 """From Spark's filters to `Filters`, and whether Spark hands any over. SPARK; imports PySpark.
 
+Spark 4.3.0 keeps one plan for each `load()`: that of the query that handed filters over last
+(`PythonDataSourceV2.readInfo`). Whichever query reads it, also one without a filter, gets no other rows. So a
+plan may leave out only what no query of its `load()` takes: `FiltersOfLoad` keeps the filters of all queries,
+and `load.load` sees to it that each query has one.
+
 Spark refuses a reader with `pushFilters` while its switch is off. It asks for the reader in a process of its
 own, which has neither a session nor its settings. But only where the switch is on is there a process that
 pushes filters, and that process has the module that does so. Source: spark section 8 trap 3.
 """
 
+import contextlib
+import fcntl
+import json
 import logging
+import os
 import sys
+import tempfile
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -92,6 +102,72 @@ def _micros(value: object) -> int | None:
     return (value - _EPOCH) // _MICROSECOND
 
 
+_PREFIX = "firnline-filters-"
+FILES_KEPT = 1_000
+
+
+class FiltersOfLoad:
+    """The filters of all queries of one `load()`, in a file of the driver: Spark plans each in a process.
+
+    Spark pickles it with the data source, which it makes once for each `load()`.
+    """
+
+    def __init__(self) -> None:
+        # Spark removes its own directory when the session ends.
+        folder = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0]
+        try:
+            file, self._path = tempfile.mkstemp(
+                prefix=_PREFIX, dir=folder if os.path.isdir(folder) else None
+            )
+        except OSError:  # a full disk: without the file each plan has everything
+            self._path = ""
+        else:
+            os.close(file)
+            _remove_oldest(os.path.dirname(self._path))
+
+    def with_others(self, one: Filters) -> Filters:
+        """Note the filters of a query; return what takes each row that this or an earlier query takes.
+
+        Filters that take everything if it is not known what the earlier ones were.
+        """
+        try:
+            with open(self._path, "r+") as file:
+                fcntl.flock(file, fcntl.LOCK_EX)
+                text = file.read()
+                noted = _filters_from(text) if text else one
+                joined = noted.or_else(one)
+                if joined != noted or not text:
+                    file.seek(0)
+                    file.write(json.dumps(joined))
+                    file.truncate()
+                return joined
+        except (OSError, ValueError, TypeError):
+            # This query gets everything, and is not noted: so no later one may get less.
+            with contextlib.suppress(OSError):
+                os.unlink(self._path)
+            return Filters()
+
+
+def _remove_oldest(folder: str) -> None:
+    """Keep FILES_KEPT files: a server of Spark Connect may make one for each query.
+
+    A query whose file is gone gets everything.
+    """
+    with contextlib.suppress(OSError):
+        ours = [each for each in os.scandir(folder) if each.name.startswith(_PREFIX)]
+        if len(ours) <= FILES_KEPT:
+            return
+        for each in sorted(ours, key=lambda one: one.stat().st_mtime_ns)[:-FILES_KEPT]:
+            os.unlink(each.path)
+
+
+def _filters_from(text: str) -> Filters:
+    *spans, topics = json.loads(text)
+    offsets, times_ms, partitions = (tuple((start, end) for start, end in each) for each in spans)
+    compared = tuple((operator, tuple(values)) for operator, values in topics)
+    return Filters(offsets, times_ms, partitions, compared)
+
+
 _logged: set[str] = set()
 
 
@@ -102,7 +178,7 @@ def log_once(setting: bool | None) -> None:
     """
     if SWITCH not in _logged and setting is False:
         _logged.add(SWITCH)
-        warn(_log, "pushdown=true has no effect", advice=f"turn on {SWITCH} in this session")
+        warn(_log, "filters do not narrow the plan", advice=f"turn on {SWITCH} in this session")
 
 
 def setting_of_planner() -> bool | None:

@@ -9,15 +9,18 @@ if the options name them.
 
 import gc
 import json
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import pyarrow as pa
+import pyspark
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
     DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
     Filter,
     InputPartition,
 )
@@ -35,18 +38,25 @@ from pyspark.sql.types import (
 )
 
 from firnline.base.errors import ConfigError
+from firnline.spark.access.advice import advised
+from firnline.spark.access.cut_files import show_cut, with_cut
 from firnline.spark.access.tier import open_tier
 from firnline.spark.gaps.options import parse_gaps_options
 from firnline.spark.gaps.read import LEFT_OUT_PER_TASK, Work, read_gaps
 from firnline.spark.options.brokers import BROKER
-from firnline.spark.options.parse import Options, parse_options
+from firnline.spark.options.parse import BY_LOAD, PUSHDOWN, Options, parse_options
 from firnline.spark.options.triggers import parse_triggers
-from firnline.spark.planning.cut import Cut
 from firnline.spark.planning.filters import Filters
 from firnline.spark.planning.packing import pack_tasks
 from firnline.spark.planning.plan import TailTask, Task
 from firnline.spark.planning.scan import plan_read, tasks_for_cores
-from firnline.spark.pushdown import filters_of, is_pushing, log_once, setting_of_planner
+from firnline.spark.pushdown import (
+    FiltersOfLoad,
+    filters_of,
+    is_pushing,
+    log_once,
+    setting_of_planner,
+)
 from firnline.spark.read import read_tasks
 from firnline.spark.schema import ALL_COLUMNS, COLUMNS, OFFICIAL_COLUMNS, ReadSettings
 from firnline.spark.table_source import selected, table_reader, table_schema
@@ -77,9 +87,9 @@ assert tuple(_TYPES) == ALL_COLUMNS
 # Spark 4.3 keeps the options of a table, but does not give them to the reader of a Python data source. It
 # does give the schema, so the options are kept in the metadata of the first column.
 _METADATA = "firnline.options"
+# Came with PySpark 4.2.
+_STREAM_MODULE = "pyspark.sql.streaming.datasource"
 _TABLE_OPTION = "option."
-# A cut of more partitions is not printed: it would be longer than the log of the query.
-SHOWN_PARTITIONS = 100
 
 
 class TaskPartition(InputPartition):
@@ -93,6 +103,11 @@ class TaskPartition(InputPartition):
 class FirnlineSource(DataSource):
     """`spark.read.format("firnline")`. Options: docs/SPARK.md."""
 
+    def __init__(self, options: Any) -> None:
+        super().__init__(options)
+        # Spark makes one instance for each `load()`, and keeps its pickle.
+        self.filters = FiltersOfLoad() if options.get(PUSHDOWN) == BY_LOAD else None
+
     @classmethod
     def name(cls) -> str:
         return "firnline"
@@ -100,23 +115,20 @@ class FirnlineSource(DataSource):
     def schema(self) -> StructType:
         """Return the columns of Spark's own Kafka source; `headers` only if requested."""
         of_table = table_options(self.options)
-        given = self.options if of_table is None else of_table
+        given = with_cut(self.options if of_table is None else of_table)
         if is_gaps(given):
             parse_gaps_options(given)
         if is_table(given):
             return _keeping(table_schema(given), of_table)
         options = options_of_either(given)
         if of_table is not None and options.takes_filters:
-            raise ConfigError(
-                "pushdown cannot be an option of a table: Spark would use the filter of one place in a query"
-                " for all places that name the table. Read it WITH (pushdown = 'true')"
-            )
+            raise ConfigError(f"{PUSHDOWN} cannot be an option of a table")
         names = OFFICIAL_COLUMNS if options.include_headers else COLUMNS
         return _keeping(StructType([StructField(name, _TYPES[name]) for name in names]), of_table)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Create the reader; `schema` is ours, or the user's choice of its columns."""
-        given = kept_options(schema) | dict(self.options)
+        given = with_cut(kept_options(schema) | dict(self.options))
         if not given:
             raise ConfigError(
                 "Spark gives a table that was created with a list of columns none of its options: create it"
@@ -127,8 +139,8 @@ class FirnlineSource(DataSource):
         if is_table(given):
             return table_reader(given, schema)
         options, columns = parse_options(given), columns_of(schema)
-        if options.takes_filters and is_pushing():
-            return FilteringReader(options, columns)
+        if options.takes_filters and self.filters is not None and is_pushing():
+            return FilteringReader(options, columns, self.filters)
         if options.takes_filters:
             log_once(setting_of_planner())
         return FirnlineReader(options, columns)
@@ -137,12 +149,27 @@ class FirnlineSource(DataSource):
         """Create the reader of a stream; Spark does so in each process of Python that it starts."""
         try:
             from firnline.spark.streaming.reader import FirnlineStreamReader
-        except ImportError as problem:
-            raise ConfigError("a stream needs PySpark 4.2 or newer", problem=problem) from None
+        except ModuleNotFoundError as problem:
+            if problem.name != _STREAM_MODULE:
+                raise
+            raise ConfigError(
+                "a stream needs PySpark 4.2 or newer, on driver and executors: only then does Spark ask a"
+                " Python source for limits and for availableNow. A batch read works with this one",
+                pyspark=pyspark.__version__,
+                remedy="pip install 'pyspark>=4.2', or spark.read in place of spark.readStream",
+            ) from None
         given = kept_options(schema) | dict(self.options)
         options = parse_options(given, is_stream=True)
         reader = FirnlineReader(options, columns_of(schema))
         return FirnlineStreamReader(options, parse_triggers(given), reader)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """Refuse a write: PySpark would say that `writer` is not implemented, and not what is."""
+        raise _no_sink()
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        """Refuse a write, as `writer` does."""
+        raise _no_sink()
 
 
 class FirnlineReader(DataSourceReader):
@@ -176,11 +203,12 @@ class FirnlineReader(DataSourceReader):
         if options.read_from == BROKER:
             yield None
             return
-        store = open_tier(options.tier_uri, options.store_settings)
-        try:
-            yield store
-        finally:
-            store.close()
+        with advised(options.tier_uri):
+            store = open_tier(options.tier_uri, options.store_settings)
+            try:
+                yield store
+            finally:
+                store.close()
 
     def packed(self, tasks: list[Task | TailTask]) -> list[InputPartition]:
         """Return the Spark partitions that read some tasks."""
@@ -244,17 +272,32 @@ class GapsReader(FirnlineReader):
 
 
 class FilteringReader(FirnlineReader):
-    """A reader that takes Spark's filters, if the user asks for it with `pushdown`.
+    """A reader that takes Spark's filters, for `load.load`: see `pushdown`."""
 
-    Spark keeps the plan that follows from the filters of one query for all later queries of the same
-    `load()`, also for two halves of one query, which then lack rows (seen with 4.3.0:
-    `PythonDataSourceV2.readInfo`).
-    """
+    def __init__(self, options: Options, columns: tuple[str, ...], of_load: FiltersOfLoad) -> None:
+        super().__init__(options, columns)
+        self._of_load = of_load
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         """Plan only what can have rows that pass. Spark applies all filters again."""
-        self.filters = filters_of(filters)
+        self.filters = self._of_load.with_others(filters_of(filters))
         return filters
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Plan, and plan again if meanwhile another query of the same `load()` has come."""
+        while True:
+            planned = super().partitions()
+            joined = self._of_load.with_others(self.filters)
+            if joined == self.filters:
+                return planned
+            self.filters = joined
+
+
+def _no_sink() -> ConfigError:
+    return ConfigError(
+        "this source only reads: Spark writes to a topic with format('kafka'), its own Kafka connector,"
+        " and kafka.bootstrap.servers; Firnline's brokers take what it sends"
+    )
 
 
 def options_of_either(given: Mapping[str, str]) -> Options:
@@ -266,18 +309,6 @@ def options_of_either(given: Mapping[str, str]) -> Options:
             return parse_options(given, is_stream=True)
         except ConfigError:
             raise problem from None
-
-
-def show_cut(cut: Cut) -> None:
-    """Print what a read takes, so that `asOf` can give that table again."""
-    partitions = sum(len(topic.partitions) for topic in cut.topics.values())
-    if partitions > SHOWN_PARTITIONS:
-        print(
-            f"firnline: this read takes {partitions} partitions; firnline.spark.cuts.pin() gives their cut",
-            file=sys.stderr,
-        )
-    elif partitions:
-        print(f"firnline: asOf={cut.text()}", file=sys.stderr)
 
 
 def table_options(given: Mapping[str, str]) -> dict[str, str] | None:
@@ -320,6 +351,8 @@ def columns_of(schema: StructType) -> tuple[str, ...]:
                 "a column has the wrong type", column=field.name,
                 given=field.dataType.simpleString(), type=expected.simpleString(),
             )  # fmt: skip
+        if not field.nullable:
+            raise ConfigError("a column of the schema cannot be NOT NULL", column=field.name)
     return tuple(schema.fieldNames())
 
 

@@ -52,7 +52,9 @@ class MemoryStore:
 
     def list_prefix(self, prefix: str) -> list[ObjectInfo]:
         assert prefix.endswith("/"), "a prefix is a folder (ecosystem 1.2)"
-        return [ObjectInfo(k, self.listed[k]) for k in sorted(self.listed) if k.startswith(prefix)]
+        # Most have another prefix, so what is sorted is few. A thread may put one meanwhile: hence the tuple.
+        found = [key for key in tuple(self.listed) if key.startswith(prefix)]
+        return [ObjectInfo(key, self.listed[key]) for key in sorted(found)]
 
     def delete(self, key: str) -> None:
         self.objects.pop(key, None)

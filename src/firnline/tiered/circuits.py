@@ -145,9 +145,8 @@ class _Circuit:
 
     def refusal(self) -> StoreUnavailable:
         return StoreUnavailable(
-            "the store of the tier fails, and is not used until it answers",
-            operation=self.operation,
-            problem=self.problem,
+            f"the store of the tier fails ({self.operation}), and is not used until it answers:"
+            f" {self.problem}"
         )
 
 
@@ -501,6 +500,10 @@ class StoreCircuits:
         now_ms: int,
     ) -> Effects:
         succeeded, problem = (0, result) if isinstance(result, Exception) else result
+        if isinstance(problem, WorkTimedOut):  # as an operator would say it
+            problem = WorkTimedOut(
+                f"the store has not answered within {PROBE_TIMEOUT_MS / 1000:g} s"
+            )
         effects: Effects = []
         for name in due[:succeeded]:
             if self._circuits[name].is_open:

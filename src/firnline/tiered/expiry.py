@@ -406,7 +406,7 @@ class Expiry:
                 hosted.log,
                 self._retained,
                 tier,
-                now_ms=now_ms,
+                now_ms=services.aging.time_ms(now_ms),
                 late_put_ms=services.settings.late_put_ms,
                 applies_limits=not is_leased(hosted.log.config, now_ms)
                 and self._is_limit_due(now_ms),

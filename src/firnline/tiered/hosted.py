@@ -13,6 +13,7 @@ from operator import attrgetter
 from typing import Literal, NamedTuple
 
 from firnline.base.background import Background, SlicedTask
+from firnline.base.counting.aging import NOT_DOUBTED, Aging
 from firnline.base.effects import Effects
 from firnline.base.errors import Code, FirnlineError, KafkaError, StorageError
 from firnline.base.ids import NO_OFFSET, TopicIdPartition, Uuid
@@ -163,6 +164,7 @@ class Services:
     # Raises, in a worker thread, if the store belongs to another cluster; None if that cannot be checked.
     check_owner: Callable[[], None] | None = None
     started_ms: int = 0
+    aging: Aging = NOT_DOUBTED
     counters: NodeCounters = field(default_factory=NodeCounters)
     # How long copies and reads were put off by their quotas (T48), and how long reads of the store took.
     copy_throttle: RecentTimes = field(default_factory=RecentTimes)

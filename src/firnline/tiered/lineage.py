@@ -10,6 +10,7 @@ from operator import attrgetter
 from typing import Protocol, TypeVar
 
 from firnline.base.ids import NO_OFFSET
+from firnline.base.units import INT64_MAX
 from firnline.formats.leader_epoch_checkpoint import Epochs
 
 
@@ -113,12 +114,17 @@ class Lineage:
 
 def epoch_at(history: Sequence[tuple[int, int]], offset: int) -> int | None:
     """Return the leader epoch of `offset`; None below the history."""
+    return _epoch_in(filled(history), offset)[0]
+
+
+def _epoch_in(epochs: Epochs, offset: int) -> tuple[int | None, int]:
+    """As `epoch_at`, of a history in which each epoch has records, and where that epoch ends, exclusive."""
     found = None
-    for epoch, start in filled(history):
+    for epoch, start in epochs:
         if start > offset:
-            break
+            return found, start
         found = epoch
-    return found
+    return found, INT64_MAX
 
 
 def shared_end(segment: HasLineage, history: Sequence[tuple[int, int]], offset: int) -> int:
@@ -128,22 +134,14 @@ def shared_end(segment: HasLineage, history: Sequence[tuple[int, int]], offset: 
     point: its later records were never in this lineage.
     """
     ours, theirs = filled(history), filled(segment.epochs)
-    at = offset
-    while segment.base_offset <= at <= segment.end_offset:
-        epoch = epoch_at(ours, at)
-        if epoch is None or epoch != epoch_at(theirs, at):
+    at, beyond = offset, segment.end_offset + 1
+    while segment.base_offset <= at < beyond:
+        epoch, our_end = _epoch_in(ours, at)
+        their_epoch, their_end = _epoch_in(theirs, at)
+        if epoch is None or epoch != their_epoch:
             break
-        at = min(
-            _epoch_end(ours, epoch, segment.end_offset),
-            _epoch_end(theirs, epoch, segment.end_offset),
-        )
+        at = min(our_end, their_end, beyond)
     return at
-
-
-def _epoch_end(epochs: Epochs, epoch: int, end_offset: int) -> int:
-    """Return the first offset after `epoch`, at most one above `end_offset`."""
-    after = [start for e, start in epochs if e > epoch]
-    return min([*after, end_offset + 1])
 
 
 def plan_ranges(
@@ -192,14 +190,17 @@ def ranges_in_order(
                 active.append(later)
             later = next(candidates, None)
         active = [s for s in active if s.end_offset >= at]
-        reaches = [(shared_end(s, history, at), number) for number, s in enumerate(active)]
-        best, number = max(reaches, default=(at, -1))
-        if best > at:
-            until = min(best, end_offset)
-            yield active[number], at, until
-            at = until
+        best, serving = at, None
+        for segment in active:
+            reach = shared_end(segment, history, at)
+            if reach > at and reach >= best:
+                best, serving = reach, segment
+        if serving is None:
+            at = _next_chance(later, active, history, at, end_offset)
             continue
-        at = _next_chance(later, active, history, at, end_offset)
+        until = min(best, end_offset)
+        yield serving, at, until
+        at = until
 
 
 def first_served(

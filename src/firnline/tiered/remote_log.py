@@ -10,6 +10,7 @@ from functools import partial
 from typing import NamedTuple
 
 from firnline.base.background import SlicedTask
+from firnline.base.counting.aging import NOT_DOUBTED, Aging
 from firnline.base.effects import CancelTimer, Effects, SetTimer
 from firnline.base.errors import Code, FirnlineError, KafkaError
 from firnline.base.ids import TopicIdPartition, TopicPartition, Uuid
@@ -80,6 +81,7 @@ class RemoteLog:
     log_dir       the directory of the index cache, the first of log.dirs; None: memory only
     metadata      a user's metadata manager instead of the topic-based one
     on_damaged    called for a damaged local segment, so that another replica leads
+    aging         by which time remote segments age
     """
 
     def __init__(
@@ -95,6 +97,7 @@ class RemoteLog:
         catalog: ObjectStore | None = None,
         metadata: RemoteLogMetadata | None = None,
         on_damaged: Callable[[TopicIdPartition, FirnlineError, int], Effects] | None = None,
+        aging: Aging = NOT_DOUBTED,
     ) -> None:
         check_owner = None
         if isinstance(storage, ObjectStorage):
@@ -112,6 +115,7 @@ class RemoteLog:
             rng=rng,
             check_owner=check_owner,
             on_damaged=_nobody_else_leads if on_damaged is None else on_damaged,
+            aging=aging,
         )
         if self._topic_metadata is not None:
             self.services.withheld = self._topic_metadata.withheld

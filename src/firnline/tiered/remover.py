@@ -239,7 +239,10 @@ class Remover:
         self._waiting = {each: self._waiting[each] for each in left if each in self._waiting}
         self._marked_ms = {each: self._marked_ms[each] for each in left if each in self._marked_ms}
         logged = self._log_end()
-        if len(self._waiting) < len(left):
+        # One that has waited, and was not begun or has failed early, is as any other that failed: without the
+        # backoff this node would do nothing else until the store answers.
+        has_due = any(at_ms <= now_ms for at_ms in self._waiting.values())
+        if has_due or len(self._waiting) < len(left):
             return logged + self._retry_later(now_ms)
         self._failures = 0
         self.problem = None

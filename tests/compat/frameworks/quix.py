@@ -1,11 +1,15 @@
-"""Counts records by key with quixstreams. Arguments: bootstrap, topics, state directory."""
+"""Counts records by key with quixstreams. Arguments: bootstrap, topics, state directory.
+
+A fifth one is a number of records: behind them it hangs, so that it can be killed in the middle.
+"""
 
 import sys
 import time
 
 from quixstreams import Application, State
 
-bootstrap, source, target, state_dir = sys.argv[1:]
+bootstrap, source, target, state_dir, *most = sys.argv[1:]
+COUNTED_MOST = int(most[0]) if most else None
 app = Application(
     broker_address=bootstrap,
     consumer_group=f"{source}-counters",
@@ -18,10 +22,15 @@ app = Application(
 )
 
 
+counted: list[str] = []
+
+
 def count(value: str, state: State) -> dict[str, object]:
     seen = int(state.get("seen", 0)) + 1
     state.set("seen", seen)
-    time.sleep(0.001)  # so that it can be killed in the middle
+    counted.append(value)
+    while len(counted) == COUNTED_MOST:
+        time.sleep(1)
     return {"value": value, "seen": seen}
 
 

@@ -13,6 +13,7 @@ from firnline.base.errors import Code
 from firnline.base.ids import METADATA_TOPIC
 from firnline.client.wire import decode_answer, encode_request
 from firnline.metadata import records as r
+from firnline.metadata.image import Endpoint
 from firnline.metadata.result import ControllerResult
 from firnline.protocol.messages import k43_elect_leaders as m43
 from firnline.protocol.messages import k44_incremental_alter_configs as m44
@@ -44,7 +45,7 @@ from firnline.protocol.messages.k82_update_raft_voter import UpdateRaftVoterRequ
 from firnline.protocol.schema import Message
 from firnline.protocol.versions import CONTROLLER_SERVED, SERVED, ServedApi
 from tests.worlds.cluster import CONTROLLER_PORT, Rig
-from tests.worlds.harness import CLUSTER_ID
+from tests.worlds.harness import CLUSTER_ID, Harness
 
 THREE = {1: "controller", 2: "controller", 3: "controller"}
 TOPIC, BROKER = 2, 4
@@ -486,6 +487,33 @@ def test_the_quorum_is_described_by_way_of_a_broker(rig: Rig) -> None:
     assert sorted(v.replica_id for v in part.observers) == [4, 5]
     direct = at_standby(rig, m55.DescribeQuorumRequest(topics=[wanted]), 2)
     assert direct.topics[0].partitions[0].error_code == Code.NOT_LEADER_OR_FOLLOWER
+
+
+@pytest.mark.parametrize(
+    ("endpoints", "shown"), [((), []), ((Endpoint("CONTROLLER", "h", 7),), [("h", 7)])]
+)
+@pytest.mark.parametrize("role", ["controller", "both"])
+def test_the_only_voter_is_described_where_it_listens(
+    role: str, endpoints: tuple[Endpoint, ...], shown: list[tuple[str, int]]
+) -> None:
+    """Nobody calls it, so its entry in controller.quorum.voters may name any address."""
+    wanted = m55.DescribeQuorumTopic(
+        topic_name=METADATA_TOPIC, partitions=[m55.DescribeQuorumPartition(partition_index=0)]
+    )
+    request = m55.DescribeQuorumRequest(topics=[wanted])
+    if role == "both":
+        harness = Harness()
+        controller = harness.node.controller_node
+    else:
+        rig = Rig({1: "controller"})
+        rig[1].start()
+        rig.until(lambda: rig.active() == 1)
+        controller = rig[1].controller
+    assert controller is not None
+    controller.registration = controller.registration._replace(endpoints=endpoints)
+    found = harness.ask(request, 2) if role == "both" else at_leader(rig, request, 2)
+    (node,) = found.nodes
+    assert [(each.host, each.port) for each in node.listeners] == shown
 
 
 def test_a_version_without_registrations_of_controllers_does_not_show_them() -> None:

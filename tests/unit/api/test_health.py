@@ -6,10 +6,11 @@ import pytest
 
 from firnline.api import health
 from firnline.api.dispatch import Dispatcher
+from firnline.base.counting.aging import DOUBTED_MS, aging_since
 from firnline.base.counting.machine import HELD_UP_REPORTED_MS, DiskSpace
 from firnline.base.effects import Reply
 from firnline.base.errors import Code
-from firnline.base.units import MIB
+from firnline.base.units import DAY_MS, MIB
 from firnline.broker.controller_node import ControllerNode
 from firnline.client.wire import encode_request
 from firnline.log.recovery import at_once
@@ -20,7 +21,7 @@ from firnline.sim.disk import CrashableFs
 from firnline.stores.memory import MemoryStore
 from firnline.stores.port import RemoteStorageError
 from tests.worlds.chance import SeededRng
-from tests.worlds.harness import Connection, Harness, format_disk
+from tests.worlds.harness import START_MS, Connection, Harness, format_disk
 
 
 def said(harness: Harness) -> dict[str, str]:
@@ -92,6 +93,27 @@ def test_a_disk_that_does_not_answer_is_reported_after_a_while(harness: Harness)
     assert "the disk of /hangs has not answered for 10 s" in said(harness)["disk-silent"]
 
 
+@pytest.mark.parametrize(
+    ("off_days", "words"),
+    [
+        (
+            10,
+            "10 days ahead of the time at which this node last ran: is it right? For another 24 h",
+        ),
+        (
+            -10,
+            "10 days behind the time at which this node last ran: it is wrong",
+        ),
+    ],
+)
+def test_a_clock_that_is_doubted_is_reported_until_it_is_not(off_days: int, words: str) -> None:
+    aging = aging_since(START_MS - off_days * DAY_MS, START_MS)
+    harness = Harness(aging=aging)
+    assert words in said(harness)["clock-doubted"]
+    harness.now_ms += DOUBTED_MS
+    assert not said(harness)
+
+
 def test_a_loop_that_was_held_up_is_reported_for_a_minute(harness: Harness) -> None:
     harness.node.machine.was_late(health.HELD_UP_MS - 1, harness.now_ms)
     assert not said(harness)
@@ -110,7 +132,7 @@ def test_a_store_that_fails_is_reported_with_its_error() -> None:
     failed = RemoteStorageError("it is down")
     tier.services.circuits.open("read", failed, harness.now_ms)  # the probe is not sent
     what = said(harness)["tier-store-fails"]
-    assert what.startswith("the store of the tier fails (read) since 0 s: it is down")
+    assert what.startswith("the store of the tier fails (read), for 0 s now: it is down")
 
 
 def of_controller(harness: Harness) -> dict[str, str]:
@@ -130,6 +152,13 @@ def of_controller(harness: Harness) -> dict[str, str]:
     return {each.kind: each.what for each in found}
 
 
+def test_both_halves_of_a_combined_node_tell_of_one_machine(harness: Harness) -> None:
+    """Without the guard the half for controllers had facts of its own, which nobody wrote."""
+    harness.node.machine.disks["/data"] = DiskSpace(free_bytes=4 * MIB, total_bytes=100 * MIB)
+    assert "4 of 100 MiB are free" in said(harness)["disk-nearly-full"]
+    assert "4 of 100 MiB are free" in of_controller(harness)["disk-nearly-full"]
+
+
 def test_a_node_that_is_only_a_controller_reports_disk_loop_quorum_and_snapshots(
     harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -142,7 +171,7 @@ def test_a_node_that_is_only_a_controller_reports_disk_loop_quorum_and_snapshots
     harness.pass_time(health.DISK_SILENT_MS + 1)
     machine.was_late(health.HELD_UP_MS, harness.now_ms)
     controller.quorum.snapshotter.problem = "ENOSPC"
-    monkeypatch.setattr(type(controller.quorum), "leader_id", -1)
+    monkeypatch.setattr(type(controller.quorum.raft), "answering_leader_id", -1)
     assert of_controller(harness).keys() == {
         *("disk-nearly-full", "disk-silent", "loop-held-up", "snapshot-fails", "no-leader")
     }

@@ -272,6 +272,20 @@ def test_topics_and_their_settings() -> None:
     ]
 
 
+def test_a_feature_is_raised_and_not_told_twice() -> None:
+    cluster = Cluster()
+    cluster.add(broker(1))
+    said = cluster.add(r.FeatureLevelRecord(name="metadata.version", feature_level=29))
+    assert said == [
+        "info feature changed feature=metadata.version level=29 was=0 metadata_offset=101"
+    ]
+    said = cluster.add(r.FeatureLevelRecord(name="metadata.version", feature_level=30))
+    assert said == [
+        "info feature changed feature=metadata.version level=30 was=29 metadata_offset=102"
+    ]
+    assert cluster.add(r.FeatureLevelRecord(name="metadata.version", feature_level=30)) == []
+
+
 def test_a_secret_of_a_broker_is_hidden_and_so_is_what_nobody_knows() -> None:
     cluster = Cluster().up()
 

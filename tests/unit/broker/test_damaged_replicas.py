@@ -36,10 +36,10 @@ def damage(monkeypatch: pytest.MonkeyPatch, lost: Partition) -> None:
     """Let the next job of retention find the log damaged."""
     real: Callable[..., Any] = Log.delete_due_segments
 
-    def find(log: Log, now_ms: int) -> Any:
+    def find(log: Log, *times: Any) -> Any:
         if log is lost.log:
             raise SegmentDamaged("a segment is damaged below its recovery point", path=log.path)
-        return real(log, now_ms)
+        return real(log, *times)
 
     monkeypatch.setattr(Log, "delete_due_segments", find)
 

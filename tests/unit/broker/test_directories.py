@@ -206,6 +206,27 @@ def test_another_broker_leads_at_once_what_was_in_a_directory_that_failed() -> N
     assert not rig[lost].broker.image.brokers[lost].fenced
 
 
+@pytest.mark.parametrize("is_mount_point", [False, True])
+def test_another_broker_leads_what_was_in_a_directory_that_is_not_there_any_more(
+    is_mount_point: bool,
+) -> None:
+    """Unmounted or moved away, which open files hide: the broker acknowledged on, and all was well."""
+    rig = two_directories()
+    rig.until(lambda: settled(rig))
+    lost = next(n for n in BROKERS if leads_in(rig, n, "/two"))
+    index = index_in(rig, lost, "/two")
+    rig[lost].fs.rename("/two", "/away")
+    if is_mount_point:
+        rig[lost].fs.make_dir("/two")
+    assert write(rig, lost, index) == Code.NONE
+    interval_ms = rig[lost].broker.config.replica_high_watermark_checkpoint_interval_ms
+    assert rig.until(lambda: state(rig, index=index).leader != lost) <= 2 * interval_ms + 1_000
+    assert rig[lost].broker.storage.offline.keys() == {"/two"}
+    assert "stop this node, mount the disk" in str(rig[lost].broker.storage.offline["/two"])
+    other = index_in(rig, lost, "/one")
+    assert lost in state(rig, index=other).isr, "the other directory is there"
+
+
 def test_a_failure_while_a_heartbeat_is_under_way_is_said_in_the_next_one_at_once() -> None:
     rig = two_directories(broker_heartbeat_interval_ms="8000")
     rig.until(lambda: settled(rig))

@@ -348,7 +348,7 @@ def test_what_a_job_met_before_it_gave_a_directory_up_is_said(
     harness.create_topic()
     gone = StorageError("cannot rename", path="/data/t-0/7.log", error="ENOENT")
 
-    def fails(log: object, now_ms: int) -> None:
+    def fails(log: object, *times: object) -> None:
         raise gone
 
     monkeypatch.setattr("firnline.log.log.Log.delete_due_segments", fails)

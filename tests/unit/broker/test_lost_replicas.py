@@ -1,15 +1,28 @@
 """A partition whose files are damaged where they were synced: others serve it, and it comes back mended."""
 
+from collections.abc import Callable
 from typing import Any
 
-from firnline.base.ids import LOST_DIRECTORY, UNASSIGNED_DIRECTORY
+import pytest
+
+from firnline.base.ids import LOST_DIRECTORY, UNASSIGNED_DIRECTORY, TopicPartition
+from firnline.formats import names
+from firnline.log.checkpoint import MISSING, read_offsets, vanished
+from firnline.log.directory import LogDirectory
 from firnline.protocol.messages.k03_metadata import MetadataRequest, MetadataRequestTopic
+from firnline.protocol.messages.k19_create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreateTopicsRequest,
+)
+from firnline.protocol.messages.k20_delete_topics import DeleteTopicsRequest
 from firnline.protocol.messages.k45_alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
     ReassignableTopic,
 )
 from firnline.protocol.messages.k73_assign_replicas_to_dirs import AssignReplicasToDirsRequest
+from firnline.sim.disk import CrashableFs
 from tests.unit.broker.test_directories import directory, index_in, state, two_directories
 from tests.unit.broker.test_replication import (
     BROKERS,
@@ -21,7 +34,8 @@ from tests.unit.broker.test_replication import (
     started,
     values,
 )
-from tests.worlds.cluster import Rig
+from tests.worlds.chance import SeededRng
+from tests.worlds.cluster import CLUSTER_ID, Rig
 from tests.worlds.harness import DATA
 
 PATH = f"{DATA}/t-0"
@@ -173,6 +187,89 @@ def test_the_last_in_sync_replica_does_not_lead_without_its_files() -> None:
             rig.pass_time(20_000)
             assert state(rig).leader == -1
             assert any("no other replica is in sync" in line for line in rig[last].warnings)
+    rig.until(lambda: leader(rig) == last)
+    assert values(rig) == []
+    assert produce(rig, "anew").error_code == 0
+
+
+def test_the_last_in_sync_replica_does_not_lead_without_its_files_though_nobody_noticed_damage() -> (
+    None
+):
+    """Whoever moved a sound directory away at the wrong broker: an empty log led, and the others obeyed."""
+    rig = filled()
+    last = alone(rig)
+    sync(rig, last)
+    rig[last].kill()
+    rig[last].fs.rename(PATH, "/away")
+    for _ in range(2):  # at the second start no checkpoint knows it any more
+        start(rig, last)
+        rig.pass_time(20_000)
+        assert (state(rig).leader, isr(rig)) == (-1, (last,))
+        assert any("no other replica is in sync" in line for line in rig[last].warnings)
+        rig[last].kill()
+    rig[last].fs.rename("/away", PATH)
+    for node_id in BROKERS:
+        start(rig, node_id)
+    rig.until(lambda: isr(rig) == BROKERS and all_equal(rig))
+    assert values(rig) == [*(f"v{number}" for number in range(5)), "alone"]
+
+
+def test_a_node_that_starts_alone_still_knows_later_what_was_moved_away() -> None:
+    """All nodes were down. Without a controller nothing was opened, and the checkpoints were written anew."""
+    rig = filled()
+    last = alone(rig)
+    sync(rig, last)
+    rig[last].kill()
+    rig[last].fs.rename(PATH, "/away")
+    directory = LogDirectory(
+        rig[last].fs, DATA, cluster_id=CLUSTER_ID, node_id=last, unique=SeededRng().uuid
+    )
+    directory.start()
+    directory.checkpoint()
+    directory.abandon()
+    start(rig, last)
+    rig.pass_time(20_000)
+    assert (state(rig).leader, isr(rig)) == (-1, (last,))
+    rig[last].kill()
+    rig[last].fs.rename("/away", PATH)
+    for node_id in BROKERS:
+        start(rig, node_id)
+    rig.until(lambda: isr(rig) == BROKERS and all_equal(rig))
+    assert read_offsets(rig[last].fs, f"{DATA}/{MISSING}") == {}
+
+
+@pytest.mark.parametrize("topic", ["t", "t" * 249])
+@pytest.mark.parametrize("renamed", [names.deleted_dir, names.stray_dir])
+def test_what_was_deleted_or_set_aside_is_not_missing(
+    topic: str, renamed: Callable[[TopicPartition, bytes], str]
+) -> None:
+    """A crash came before the checkpoints were written. The name of a long topic is cut there."""
+    fs, gone = CrashableFs(), TopicPartition(topic, 10)
+    fs.make_dir(DATA)
+    assert vanished(fs, DATA, [gone], {}) == {gone}
+    fs.make_dir(f"{DATA}/{renamed(gone, bytes(16))}")
+    assert vanished(fs, DATA, [gone], {}) == frozenset()
+
+
+def test_a_topic_that_is_made_anew_while_its_broker_is_away_is_served_though_the_old_one_had_records() -> (
+    None
+):
+    """Its directory here is that of the former topic: it is set aside, and nothing is missing."""
+    rig = filled()
+    last = leader(rig)
+    assert last is not None
+    sync(rig, last)
+    rig[last].kill()
+    other = next(n for n in BROKERS if n != last)
+    rig.ask(other, DeleteTopicsRequest(topic_names=["t"], timeout_ms=1_000), 3)
+    place = CreatableReplicaAssignment(partition_index=0, broker_ids=[last])
+    topic = CreatableTopic(name="t", num_partitions=-1, replication_factor=-1, assignments=[place])
+    [made] = rig.ask(other, CreateTopicsRequest(topics=[topic], timeout_ms=1_000), 7).topics
+    assert made.error_code == 0
+    rig.until(lambda: rig[other].broker.image.partition("t", 0) is not None)
+    rig.until(lambda: state(rig).leader == -1, 60_000)
+    assert (isr(rig), state(rig).partition_epoch > 0) == ((last,), True)
+    start(rig, last)
     rig.until(lambda: leader(rig) == last)
     assert values(rig) == []
     assert produce(rig, "anew").error_code == 0

@@ -1,6 +1,7 @@
 """Periodic work over ten thousand partitions leaves the loop to the requests. Design: slices."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -231,9 +232,10 @@ def test_what_is_renamed_to_stray_while_the_node_runs_is_named_once() -> None:
     log = harness.node.hosted.by_name[TopicPartition("t", 0)].log
     directory.let_go(log)
     path = directory.rename_to_stray(log.topic_partition)
-    reported = [line for effect in storage._checkpoint(harness.now_ms) for line in said(effect)]
+    write = partial(storage._checkpoint, harness.node.parts.failures.disk_failed)
+    reported = [line for effect in write(harness.now_ms) for line in said(effect)]
     assert len([line for line in reported if path in line]) == 1
-    assert [line for effect in storage._checkpoint(harness.now_ms) for line in said(effect)] == []
+    assert [line for effect in write(harness.now_ms) for line in said(effect)] == []
 
 
 def said(effect: Any) -> list[str]:

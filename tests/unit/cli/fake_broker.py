@@ -1,5 +1,6 @@
 """A broker of a few lines for tests of the client: answers each request with what a test put there."""
 
+import contextlib
 import socket
 import struct
 import threading
@@ -12,7 +13,8 @@ from firnline.protocol.messages.headers import RequestHeader, ResponseHeader
 from firnline.protocol.messages.k18_api_versions import ApiVersion, ApiVersionsResponse
 from firnline.protocol.schema import Message
 
-Answer = Callable[[Any], Message]
+# None: it hangs up.
+Answer = Callable[[Any], Message | None]
 API_VERSIONS = 18
 
 
@@ -57,7 +59,7 @@ class FakeBroker:
             threading.Thread(target=self._answer_all, args=(connection,), daemon=True).start()
 
     def _answer_all(self, connection: socket.socket) -> None:
-        with connection, connection.makefile("rb") as stream:
+        with contextlib.suppress(OSError), connection, connection.makefile("rb") as stream:
             while size := stream.read(4):
                 frame = stream.read(struct.unpack(">i", size)[0])
                 answer = self._answer(frame)
@@ -76,9 +78,10 @@ class FakeBroker:
             body = self._api_versions().write(version)
         else:
             self.asked.append(request)
-            if key not in self.answers:
+            answer = self.answers[key](request) if key in self.answers else None
+            if answer is None:
                 return None
-            body = self.answers[key](request).write(version)
+            body = answer.write(version)
         is_flexible = flexible and key != API_VERSIONS
         head = ResponseHeader(correlation_id=header.correlation_id).write(int(is_flexible))
         return struct.pack(">i", len(head) + len(body)) + head + body

@@ -104,9 +104,9 @@ def test_a_lost_quorum_is_a_finding_and_not_waited_for(
     )
     cluster.answer(46, lambda request: answer)
     began_s = time.monotonic()
-    with Admin(cluster.bootstrap, timeout_s=5) as admin:
+    with Admin(cluster.bootstrap, timeout_s=60) as admin:
         found = check_cluster(admin, [], 0, Counter())
-    assert time.monotonic() - began_s < 4
+    assert time.monotonic() - began_s < 30
     assert found[0].kind == "no-controller"
     assert "firnline cluster status" in found[0].remedy
     assert {each.timeout_ms for each in cluster.asked("ListPartitionReassignmentsRequest")} == {300}
@@ -118,18 +118,32 @@ def test_a_partition_without_a_leader(cluster: FakeCluster) -> None:
     found = only(cluster, "no-leader")
     assert (found.where, found.what) == ("topic events", "nobody leads partitions 1, 3")
     assert found.remedy.startswith("start brokers 8, 9")
-    assert "firnline partition elect events:1,3 --unclean" in found.remedy
+    assert "`firnline partition elect events:1,3 --unclean`" in found.remedy
+
+
+def test_a_partition_without_a_leader_whose_brokers_all_run_is_not_mended_by_a_start(
+    cluster: FakeCluster,
+) -> None:
+    cluster.leaderless = {("events", 1)}
+    cluster.replicas = {("events", 1): [1]}
+    remedy = only(cluster, "no-leader").remedy
+    assert remedy.startswith("broker 1 cannot serve it, and no other replica is in sync: the log")
+    assert "all acknowledged records are there" not in remedy
 
 
 def test_a_broker_that_has_replicas_and_is_not_there(cluster: FakeCluster) -> None:
     cluster.replicas = {("events", 0): [1, 9], ("events", 1): [2, 9]}
     found = only(cluster, "broker-not-alive")
     assert (found.where, found.what) == ("broker 9", "2 partitions should have a replica on it")
-    assert "firnline partition move events --brokers 1,2, then" in found.remedy
-    assert found.remedy.endswith("firnline broker unregister 9")
+    assert "`firnline partition move events --brokers 1,2`, then" in found.remedy
+    assert found.remedy.endswith("`firnline broker unregister 9`")
+    with Admin(cluster.bootstrap, timeout_s=5) as admin:
+        rows = check_cluster(admin, [], 0, Counter(), ways_back={9: "let it go on"})
+    (known,) = [each for each in rows if each.kind == "broker-not-alive"]
+    assert known.remedy.startswith("let it go on; or, if it never comes back: ")
     cluster.replicas["events", 2] = [1, 2, 9]
     remedy = only(cluster, "broker-not-alive").remedy
-    assert "start 1 new broker, then firnline partition move events --brokers 1,2,ID" in remedy
+    assert "start 1 new broker, then `firnline partition move events --brokers 1,2,ID`" in remedy
 
 
 def test_partitions_under_min_isr(cluster: FakeCluster) -> None:
@@ -151,7 +165,7 @@ def test_leaders_that_are_not_the_preferred_ones(cluster: FakeCluster) -> None:
     assert (found.where, found.what) == (
         "broker 2", "of the 3 partitions for which it is preferred, others lead 1",
     )  # fmt: skip
-    assert found.remedy.startswith("firnline partition elect --all")
+    assert found.remedy.startswith("`firnline partition elect --all`")
     cluster.isrs["events", 0] = [1]
     kinds = [each.kind for each in check(cluster)]
     assert "leaders-elsewhere" not in kinds, "an election would not help while it is behind"
@@ -161,9 +175,9 @@ def test_a_topic_with_fewer_replicas_than_a_new_one_gets(cluster: FakeCluster) -
     cluster.answer(32, lambda request: described(request, factor="2"))
     found = only(cluster, "few-replicas")
     assert found.what.startswith("1 replica, where a new topic gets 2")
-    assert found.remedy == "firnline partition move events --brokers 1,2 --replication-factor 2"
+    assert found.remedy == "`firnline partition move events --brokers 1,2 --replication-factor 2`"
     cluster.answer(32, lambda request: described(request, factor="3"))
-    remedy = "start 1 new broker, then firnline partition move events --brokers 1,2,ID"
+    remedy = "start 1 new broker, then `firnline partition move events --brokers 1,2,ID"
     assert only(cluster, "few-replicas").remedy.startswith(remedy)
 
 
@@ -184,7 +198,7 @@ def test_a_move_to_a_broker_that_is_not_alive(cluster: FakeCluster) -> None:
     )
     cluster.answer(46, moving(row))
     found = only(cluster, "move-to-dead-broker")
-    assert found.remedy == "start it, or firnline partition cancel events:0"
+    assert found.remedy == "start it, or `firnline partition cancel events:0`"
 
 
 def test_a_move_that_copies_nothing_stands_still(cluster: FakeCluster) -> None:

@@ -2,7 +2,7 @@
 
 from firnline.api.health import KINDS
 from firnline.cli import doctor
-from firnline.cli.operations.checkup_nodes import ELSEWHERE, REMEDIES, look_at_nodes
+from firnline.cli.operations.checkup_nodes import ELSEWHERE, REMEDIES, look_at_nodes, ways_back
 from firnline.client.probes import Probe
 from firnline.client.quorum import QuorumInfo
 from firnline.client.status import ALIVE, FENCED, NO_ANSWER, BrokerState, ClusterState, Survey
@@ -102,3 +102,18 @@ def test_partitions_that_cannot_be_compared_are_one_row() -> None:
         ("replicas-differ", "t-1"),
         ("replicas-differ", "t-2"),
     ]
+
+
+def test_a_fenced_broker_whose_process_runs_is_not_to_be_started() -> None:
+    """One that was stopped for longer than its session, or hangs, was to be started."""
+    rows = [broker(FENCED, replicas=1), broker(ALIVE)._replace(broker_id=8)]
+    state = state_of(rows[0])._replace(brokers=rows)
+
+    def back(why: str | None) -> str:
+        (found,) = ways_back(Survey(state, {7: Probe(why), 8: Probe(None)})).items()
+        assert found[0] == 7
+        return found[1]
+
+    assert back("Connection refused").startswith("start it: ")
+    assert "kill -CONT" in back("no answer in time")
+    assert back(None).startswith("its process runs and answers")

@@ -1,5 +1,7 @@
 """What `produce` and `consume` make of errors of librdkafka: which pass, and what is said of the rest."""
 
+import threading
+import time
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -8,11 +10,12 @@ import confluent_kafka
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from firnline.base.errors import FirnlineError
-from firnline.cli.client.librdkafka import Complaints, plain
+from firnline.base.errors import ConfigError, FirnlineError
+from firnline.cli.client import librdkafka
+from firnline.cli.client.librdkafka import Complaints, make, plain
 from firnline.cli.client.stopping import StopSignals
 from firnline.cli.client.topics import _PASSING, LATEST, Cluster
-from firnline.client.connection import NoAnswer
+from firnline.client.connection import NoAnswer, Unreachable
 from firnline.client.deadline import Deadline
 
 
@@ -51,6 +54,35 @@ def failing(code: int, *answers: Any) -> Callable[[float], Any]:
 def test_what_passes_is_asked_again(name: str) -> None:
     """`consume -e` right after a topic of 1,000 partitions was made ended with "Not leader for partition"."""
     assert cluster().ask(failing(getattr(KafkaError, name), None, "answer")) == "answer"
+
+
+def test_a_pause_on_a_machine_that_stood_still_is_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "sleep", lambda _: threading.Event().wait(5))
+    cluster().pause()
+
+
+def test_a_future_that_does_not_come_is_no_answer() -> None:
+    def call(_: float) -> Any:
+        raise TimeoutError
+
+    with pytest.raises(NoAnswer, match="did not answer as a broker within 5 s"):
+        cluster().ask(call)
+
+
+def test_addresses_that_nobody_is_at_are_named_however_late_that_is_known(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The thread that connects learned it a moment after the deadline, and the user read of a bug."""
+
+    def late(addresses: object, deadline: Deadline) -> None:
+        while not deadline.is_over:
+            deadline.pause(0.1)
+        threading.Event().wait(0.2)
+        raise Unreachable(f"cannot reach a broker at {addresses}")
+
+    monkeypatch.setattr(librdkafka, "_first_of", late)
+    with pytest.raises(Unreachable, match="cannot reach"):
+        librdkafka.reach("h:1", Deadline(0.1), StopSignals())
 
 
 class Listing(Client):
@@ -102,3 +134,13 @@ def test_a_reason_has_no_rest_of_what_librdkafka_adds() -> None:
         " CONNECT, 1 identical error(s) suppressed)"
     )
     assert plain(said) == "Connect to ipv4#127.0.0.1:1 failed: Connection refused"
+
+
+def test_a_name_that_an_older_librdkafka_lacks_is_not_its_own_nearest() -> None:
+    def refuse(_: object) -> None:
+        raise ValueError('No such configuration property: "max.poll.records"')
+
+    with pytest.raises(ConfigError) as caught:
+        make(refuse, {})
+    assert "no setting 'max.poll.records'" in str(caught.value)
+    assert "Did you mean 'max.poll.records'" not in str(caught.value)

@@ -54,6 +54,7 @@ class World:
     parts        partition, leader, replicas, ISR
     controllers  the voters that broker 1 knows, if it knows any: node id and port
     wrong        what broker 2 says is wrong with it
+    knows_that_it_leads  whether broker 1 does, each time that it is asked; the last goes on
     """
 
     def __init__(self, broker: FakeBroker, other: FakeBroker) -> None:
@@ -66,6 +67,7 @@ class World:
         self.parts = COMPLETE
         self.fenced = self.leaving = False
         self.leader_id, self.silent_ms = 1, 100
+        self.knows_that_it_leads = [True]
         self.min_isr = 1
         self.unreadable = 0
         self.deaf: list[DescribeClusterBroker] = []
@@ -145,6 +147,10 @@ class World:
             for index, leader, _, _ in self.parts
             if leader == 1
         ]  # fmt: skip
+        if request.topics and not self.knows_that_it_leads[0]:
+            rows = [ClusterStatusPartition(partition=row.partition, leader_id=1) for row in rows]
+        if request.topics:
+            self.knows_that_it_leads = self.knows_that_it_leads[1:] or self.knows_that_it_leads
         topics = [ClusterStatusTopic(name=name, partitions=rows) for name in request.topics]
         unreadable = [
             ClusterStatusUnreadable(topic="__consumer_offsets", records=count)
@@ -314,7 +320,7 @@ def test_a_broker_that_does_not_answer_is_not_alive_and_what_it_leads_is_unknown
     assert found["problems"] == [
         f"broker 2 does not answer at {at}: Connection refused. Last known: alive, leader of 1 partitions"
         " (see its log, and whether its process runs)",
-        "1 partition whose leader does not answer (see `firnline topic describe`)",
+        "1 partition whose leader reports nothing (see `firnline topic describe`)",
     ]
     text = run(world, "cluster", "status").stdout
     assert "no answer (last known alive)" in text
@@ -323,11 +329,31 @@ def test_a_broker_that_does_not_answer_is_not_alive_and_what_it_leads_is_unknown
     assert [part["state"] for part in described] == ["unknown (last known ok)", "ok"]
 
 
+def test_a_leader_that_does_not_know_yet_that_it_leads_is_asked_again(world: World) -> None:
+    """The partition was left out of the count, and status did not say that it could not know."""
+    world.parts, world.min_isr = [(0, 1, [1, 2], [1])], 2
+    world.knows_that_it_leads = [False, False, True]
+    found = json_of(world, "cluster", "status", code=3)
+    assert (found["under_min_isr"], found["unknown"]) == (1, 0)
+    world.knows_that_it_leads = [False, False, True]
+    (topic,) = json_of(world, "topic", "describe", "t")
+    assert topic["partitions"][0]["state"] == "unknown (last known under-replicated)"
+
+
+def test_a_leader_that_never_says_what_acks_all_needs_leaves_that_unknown(world: World) -> None:
+    world.parts, world.min_isr = [(0, 1, [1, 2], [1])], 2
+    world.knows_that_it_leads = [False]
+    found = json_of(world, "cluster", "status", code=3)
+    assert (found["under_min_isr"], found["unknown"]) == (0, 1)
+    line = "1 partition whose leader reports nothing (see `firnline topic describe`)"
+    assert line in found["problems"]
+
+
 def test_without_an_active_controller_numbers_of_partitions_are_those_that_were_last_known(
     world: World,
 ) -> None:
     world.leader_id = -1
-    result = run(world, "cluster", "status", "--timeout", "0.01")
+    result = run(world, "cluster", "status", "--timeout", "1.5")
     assert result.exit_code == 3
     assert "without a leader   unknown (last known 0)" in result.stdout
     assert "active controller  nobody" in result.stdout
@@ -342,8 +368,18 @@ def test_controllers_are_asked_themselves_and_one_that_refuses_is_named(world: W
         assert found["quorum"]["leader_id"] == 1
         assert found["problems"] == ["controller 2 is silent (see `firnline quorum status`)"]
         world.leader_id = -1
-        lines = json_of(world, "cluster", "status", "--timeout", "0.01", code=3)["problems"]
+        lines = json_of(world, "cluster", "status", "--timeout", "1.5", code=3)["problems"]
     assert lines[1:] == [f"controller 2 does not answer: 127.0.0.1:{free}, Connection refused"]
+
+
+def test_a_controller_that_hangs_is_named_in_the_words_for_brokers(world: World) -> None:
+    """The line used to end with the advice to run the command that printed it."""
+    with socket.create_server(("127.0.0.1", 0)) as deaf, FakeBroker({55: world.quorum}) as other:
+        port = deaf.getsockname()[1]
+        world.controllers = [(1, other.port), (2, port)]
+        world.leader_id = -1
+        lines = json_of(world, "cluster", "status", "--timeout", "1.5", code=3)["problems"]
+    assert lines[1:] == [f"controller 2 does not answer: 127.0.0.1:{port}, no answer in time"]
 
 
 def test_of_several_addresses_the_one_that_knows_most_is_asked(world: World) -> None:

@@ -8,6 +8,8 @@ from firnline.base.errors import Code, FirnlineError, KafkaError
 from firnline.cli.show import rows
 from firnline.client.admin import Admin
 from firnline.client.groups import describe_group
+from firnline.formats.topic_names import name_problem
+from firnline.protocol.messages.k03_metadata import MetadataResponse, MetadataResponseTopic
 from firnline.protocol.messages.k09_offset_fetch import (
     OffsetFetchResponse,
     OffsetFetchResponseGroup,
@@ -155,6 +157,30 @@ def test_describe_of_a_missing_topic_fails_and_creates_none(broker: FakeBroker) 
     assert not any(each.allow_auto_topic_creation for each in broker.asked)
 
 
+@pytest.mark.parametrize("name", ["a/b", "..", "x" * 250])
+def test_a_name_that_no_topic_can_have_is_refused_with_the_reason(
+    broker: FakeBroker, name: str
+) -> None:
+    """Brokers say only that it is invalid."""
+    topic = MetadataResponseTopic(name=name, error_code=Code.INVALID_TOPIC_EXCEPTION)
+    broker.answers[3] = lambda _: MetadataResponse(topics=[topic])
+    problem = name_problem(name)
+    assert problem is not None
+    for words in (["topic", "describe", name], ["config", "describe", "--topic", name]):
+        said = str(run(broker, *words).exception)
+        assert said == f"INVALID_TOPIC_EXCEPTION: topic {name}: {problem.why}"
+
+
+def test_a_lease_that_has_ended_meanwhile_is_unset_like_one_that_runs(broker: FakeBroker) -> None:
+    """It is described only while there is one; the hint was a key that has nothing to do with it."""
+    broker.answers[32] = configs
+    broker.answers[44] = lambda _: IncrementalAlterConfigsResponse(
+        responses=[AlterConfigsResourceResponse()]
+    )
+    result = run(broker, "topic", "alter", "events", "--unset", "firnline.retention.leases")
+    assert (result.exit_code, result.stdout) == (0, "altered events\n"), result.output
+
+
 def test_topic_alter_sets_drops_and_adds(broker: FakeBroker) -> None:
     broker.answers[44] = lambda _: IncrementalAlterConfigsResponse(
         responses=[AlterConfigsResourceResponse()]
@@ -283,7 +309,7 @@ def test_a_coordinator_that_loads_for_ever_is_an_error_in_time(broker: FakeBroke
     loading = DescribedGroup(error_code=Code.COORDINATOR_LOAD_IN_PROGRESS)
     group_answers(broker)
     broker.answers[15] = lambda _: DescribeGroupsResponse(groups=[loading])
-    with Admin(broker.address, timeout_s=0.3) as admin, pytest.raises(KafkaError) as raised:
+    with Admin(broker.address, timeout_s=2) as admin, pytest.raises(KafkaError) as raised:
         describe_group(admin, "g")
     assert raised.value.code == Code.COORDINATOR_LOAD_IN_PROGRESS
 

@@ -72,7 +72,7 @@ def test_a_cluster_that_does_not_answer_completes_nothing_in_a_second(
         monkeypatch.setenv("FIRNLINE_BOOTSTRAP", address)
         began_s = time.monotonic()
         assert completed("topic", "describe", "") == []
-        assert time.monotonic() - began_s < ANSWER_S + 1
+        assert time.monotonic() - began_s < ANSWER_S + 10, "30 s is the default"
     monkeypatch.setenv("FIRNLINE_BOOTSTRAP", "no address")
     assert completed("topic", "describe", "") == []
 
@@ -133,3 +133,23 @@ def test_bash_completes(broker: FakeBroker, tmp_path: Path) -> None:
     assert "-F _firnline_completion firnline" in first
     assert offered == ["quorum", "orders orders-old", "writers"]
     assert not done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shell", SHELLS)
+def test_install_writes_it_where_the_shell_looks_also_on_a_fresh_machine(
+    shell: str, tmp_path: Path
+) -> None:
+    """None of these folders is there in a new home."""
+    command = [sys.executable, "-m", "firnline", "completion", shell]
+    environment = {**os.environ, "HOME": str(tmp_path)}
+
+    def printed(*more: str) -> str:
+        return subprocess.run(
+            [*command, *more], env=environment, capture_output=True, text=True, check=True
+        ).stdout
+
+    path = tmp_path / SHELLS[shell].removeprefix("~/")
+    for _ in range(2):  # the second time it is there
+        assert printed("--install") == f"wrote {path}: new shells complete\n"
+    assert path.read_text() == printed()

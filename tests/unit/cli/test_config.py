@@ -198,7 +198,7 @@ def test_no_controller_is_retried_and_then_named(cluster: FakeCluster) -> None:
     cluster.answer(44, nobody)
     changes = Changes({"retention.ms": "1"})
     with (
-        Admin(cluster.bootstrap, timeout_s=0.3) as admin,
+        Admin(cluster.bootstrap, timeout_s=2) as admin,
         pytest.raises(KafkaError, match="no controller is active"),
     ):
         alter(admin, Resource(TOPIC_RESOURCE, "events"), changes, validate_only=False)

@@ -40,7 +40,7 @@ from tests.unit.cli.tree import ALL, ASKING, options_of, words_of
 
 TIMEOUT_S = 0.3
 # What a busy machine may add.
-SLOW_S = 2.0
+SLOW_S = 6.0
 ID = bytes(range(16))
 
 
@@ -144,7 +144,7 @@ def test_an_address_that_hangs_is_followed_by_the_next_at_once() -> None:
 
 def test_who_does_not_answer_is_named_with_the_reason() -> None:
     with silent() as address:
-        result, _ = run("topic", "list", "-b", f"127.0.0.1:1,{address}", "--timeout", "0.2")
+        result, _ = run("topic", "list", "-b", f"127.0.0.1:1,{address}", "--timeout", "1")
     assert str(result.exception) == (
         "none of 2 addresses answered: cannot reach a broker at 127.0.0.1:1: Connection refused;"
         f" {address} did not answer in time"
@@ -171,9 +171,8 @@ def test_a_broker_that_finds_no_controller_is_quoted() -> None:
 def test_a_broker_that_waits_for_a_controller_is_not_called_silent() -> None:
     over = threading.Event()
 
-    def wait(_: Any) -> Any:
-        over.wait(10)
-        raise SystemExit  # nobody waits for the answer any more; this ends the thread
+    def wait(_: Any) -> None:
+        over.wait(10)  # then nobody waits for the answer any more
 
     answers: dict[int, Answer] = {
         **dict.fromkeys((10, 44, 55), wait),
@@ -187,10 +186,10 @@ def test_a_broker_that_waits_for_a_controller_is_not_called_silent() -> None:
             (("topic", "alter", "t", "--set", "a=1"), "the cluster has no controller"),
             (("group", "describe", "g"), "found no coordinator of group g in time"),
         ):
-            result, took_s = run(*words, "-b", fake.address, "--timeout", "0.4")
+            result, took_s = run(*words, "-b", fake.address, "--timeout", "1.5")
             assert said in str(result.exception)
             assert "`firnline cluster status`" in str(result.exception)
-            assert took_s < 0.4 + SLOW_S
+            assert took_s < 1.5 + SLOW_S
         over.set()
 
 
@@ -211,8 +210,8 @@ def test_a_name_server_that_hangs_is_not_waited_for(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_share_leaves_half_and_pauses_end_at_the_deadline() -> None:
-    whole = Deadline(1.0)
-    assert 0.4 < whole.share().left_s() <= 0.5
+    whole = Deadline(100.0)
+    assert 40 < whole.share().left_s() <= 50
     assert whole.share(0.1).left_s() <= 0.1
     began_s = time.monotonic()
     Deadline(0.05).pause(30)

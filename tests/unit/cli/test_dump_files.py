@@ -1,6 +1,7 @@
 """Any file of a log directory is told, whole or damaged, and telling it changes nothing."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ from click.testing import CliRunner
 
 from firnline.base.errors import ConfigError
 from firnline.base.ids import OffsetAndEpoch, TopicPartition
-from firnline.cli.dump import facts_of
+from firnline.cli.dump import facts_of, verdicts
 from firnline.cli.main import cli
 from firnline.log.checkpoint import format_directory
 from firnline.log.directory import LogDirectory
@@ -137,6 +138,16 @@ def test_a_directory_gets_a_verdict(data: Path) -> None:
     assert wrong["file"] == "t-0/00000000000000000000.log"
     assert "bytes after the last complete batch" in wrong["damage"]
     assert rows[-1]["verdict"] == "not whole"
+
+
+def test_what_a_running_broker_removes_meanwhile_is_passed_over(data: Path) -> None:
+    found = verdicts(data)
+    first = next(found)
+    shutil.rmtree(data / "t-0")
+    rest = list(found)
+    assert "t-0" not in first["file"]
+    assert not [fact for fact in rest if fact.get("file", "").startswith("t-0")]
+    assert rest[-1] == {"directory": str(data), "verdict": "whole"}
 
 
 def metadata_directory(tmp_path: Path) -> Path:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from firnline.base.errors import Code, KafkaError
+from firnline.cli.client.stopping import DeadlineMissed
 from firnline.cli.terminal.exits import (
     DEBUG,
     EXIT_CODES,
@@ -169,6 +170,63 @@ def test_an_error_of_any_kind_is_one_line(body: str, said: str) -> None:
     assert "Traceback" in shown
 
 
+SLOW_LOG = """import logging, os
+    from firnline.base.errors import ConfigError
+    from firnline.cli.server import log_to_stderr
+    write = os.write
+    os.write = lambda fd, data: time.sleep(0.2) or write(fd, data)
+    log_to_stderr('info')
+    logging.getLogger('firnline').info('first')
+    logging.getLogger('firnline').critical('the node stops')
+    raise ConfigError('no tier')"""
+
+
+def test_what_was_logged_comes_before_the_line_of_the_error() -> None:
+    """Goal: the last line says what to do. Method: a log that is slow to be written, by its own thread."""
+    process = start(code=COMMAND.format(body=SLOW_LOG))
+    _, said = process.communicate(timeout=60)
+    first, stops, last = said.splitlines()
+    assert first.endswith("INFO firnline: first")
+    assert stops.endswith("CRITICAL firnline: the node stops")
+    assert (process.returncode, last) == (FAILED, "firnline: no tier")
+
+
+INTERRUPTED_LOG = """import logging
+    from firnline.base.errors import ConfigError
+    class Slow(logging.Handler):
+        def flush(self): print('writes', flush=True), time.sleep(60)
+    logging.root.addHandler(Slow())
+    raise ConfigError('no tier')"""
+
+
+def test_ctrl_c_while_the_log_is_written_does_not_hide_the_error() -> None:
+    """Without the guard the process ended as if the command had been interrupted, and did not say why."""
+    process = start(code=COMMAND.format(body=INTERRUPTED_LOG))
+    assert process.stdout is not None
+    assert process.stdout.readline() == "writes\n"
+    process.send_signal(signal.SIGINT)
+    assert process.stdout.readline() == "writes\n", "Python ends its logging, too"
+    assert interrupt(process) == (FAILED, "firnline: no tier")
+
+
+UNREAD_LOG = """import logging
+    from firnline.base.errors import ConfigError
+    from firnline.cli.server import log_to_stderr
+    log_to_stderr('info')
+    for _ in range(1_000): logging.getLogger('firnline').info('x' * 200)
+    raise ConfigError('no tier')"""
+
+
+def test_a_node_that_fails_ends_although_nobody_reads_its_log() -> None:
+    """Goal: whoever supervises it starts it again. Without the guard its last line waited for ever."""
+    process = start(code=COMMAND.format(body=UNREAD_LOG))
+    try:
+        assert process.wait(timeout=30) == FAILED
+    finally:
+        process.kill()
+        process.communicate()
+
+
 def test_what_is_not_written_at_the_end_is_an_error() -> None:
     code = COMMAND.format(body="print('x')")
     with open("/dev/full", "w") as full:
@@ -208,6 +266,13 @@ def test_an_output_larger_than_a_buffer_ends_likewise_when_nobody_reads() -> Non
 def test_an_error_of_kafka_of_any_kind_is_one_line(code: Code, capsys: Any) -> None:
     assert show_failure(KafkaError(code, "topic t")) == FAILED
     assert capsys.readouterr().err == f"firnline: {code.name}: topic t\n"
+
+
+@pytest.mark.parametrize("problem", [DeadlineMissed(), TimeoutError()])
+def test_what_took_too_long_is_no_bug(problem: Exception, capsys: Any) -> None:
+    assert show_failure(problem) == FAILED
+    said = capsys.readouterr().err
+    assert said in ("firnline: no answer in time\n", "firnline: TimeoutError\n")
 
 
 def shell(line: str) -> subprocess.CompletedProcess[str]:

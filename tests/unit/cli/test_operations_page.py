@@ -38,7 +38,7 @@ _FILE = re.compile(r"(?:[\w*-]+/)+[\w.*-]+\.\w+")
 _STEP = re.compile(r"request (\w+)|([A-Z]\w+)\.(\w+)")
 # Where the example of a line has a value.
 _VALUE = re.compile(
-    r"\.\.\.|[0-9][0-9.]*|\b[A-Z]\b|\b__consumer_offsets(?=-N)|\bDIR\b|\borders\b|\bjoin_group\b|\bSIGKILL\b|\bwhich\b|\bno\b"
+    r"\.\.\.|[0-9][0-9.]*|\b[A-Z]\b|\b__consumer_offsets(?=-N)|\bDIR\b|\borders\b|\bSIGKILL\b|\bwhich\b|\bno\b"
     r"|\bConnection refused\b|[():='\",\[\]]"
 )
 
@@ -125,3 +125,69 @@ def test_the_lines_that_the_symptoms_look_for_are_declared(texts: str) -> None:
             is_sentence = span.endswith("...") and is_printed(span, texts)
             is_field = bool(fields) and span in (*fields[0], "left_out=")
             assert is_line(span) or is_field or is_sentence, (row[0], span)
+
+
+# What the points of "When a broker is lost" say is run there; the table of symptoms, in tests/chaos.
+LOST_BROKER = {
+    "It comes back with its disk": (
+        "chaos/test_operations_page.py test_after_a_crash_the_node_cuts_what_was_lost"
+    ),
+    "It comes back with an empty disk": "chaos/test_new_disk.py test_a_broker_on_a_new_disk_leads_again",
+    "One of its disks fails": (
+        "unit/broker/test_failing_disks.py test_one_failed_directory_of_two_takes_down_its_partitions_alone"
+    ),
+    "Files of one replica are damaged": (
+        "chaos/test_lost_replica.py test_a_damaged_replica_is_led_by_others_and_comes_back_repaired"
+    ),
+    "`not copied to the tier": (
+        "unit/broker/test_tier_replicas.py"
+        " test_a_leader_with_a_damaged_segment_copies_none_of_it_and_another_leads"
+    ),
+    "`the leader epochs of this replica": (
+        "unit/tiered/test_tiered_lost_lineage.py test_lost_leader_epochs_are_taken_once_the_store_answers"
+    ),
+    "`segments below the log start": (
+        "unit/tiered/test_tiered_lost_lineage.py"
+        " test_a_log_start_that_only_a_file_has_deletes_nothing_until_it_is_decided_again"
+    ),
+    "`remote segment is damaged": "unit/tiered/test_tiered_read.py test_damaged_bytes_reach_nobody",
+    "`an index was missing or damaged": (
+        "unit/broker/test_damaged_indexes.py test_a_reader_shall_try_again_and_then_has_the_same_records"
+    ),
+    "`indexes rebuilt for the tier": (
+        "unit/tiered/test_tiered_verified.py test_a_damaged_index_is_built_again_for_the_copy"
+    ),
+    "`a request to grow the ISR": (
+        "unit/replica/test_replication.py"
+        " test_the_operator_learns_once_of_a_request_that_holds_up_commits_and_of_each_new_one"
+    ),
+    "`this broker is registered by another": (
+        "unit/broker/test_cluster.py"
+        " test_a_broker_whose_place_was_taken_while_it_was_silent_says_so_and_stays_up"
+    ),
+    "It never comes back": (
+        "compat/test_operations.py test_a_broker_that_is_gone_is_forgotten_and_a_live_one_is_not"
+    ),
+    "Partitions without a leader": (
+        "chaos/test_operations_page.py"
+        " test_a_partition_is_offline_and_an_unclean_election_costs_records"
+    ),
+}
+
+
+def test_each_point_of_a_lost_broker_names_the_test_that_runs_it() -> None:
+    section = PAGE.partition("\n## When a broker is lost\n")[2].partition("\n## ")[0]
+    points = re.findall(r"^- \*\*(.+)", section, re.M)
+    assert len(points) == len(LOST_BROKER)
+    for point, (begins, where) in zip(points, LOST_BROKER.items(), strict=True):
+        assert point.startswith(begins)
+        path, words = where.split()
+        assert words in (ROOT / "tests" / path).read_text(), where
+
+
+def test_what_the_page_says_to_alert_on_is_in_our_alert_rules() -> None:
+    """Three were on the page alone: a store that hangs, lost metadata of the tier, and what a node says."""
+    rules = (ROOT / "deploy" / "prometheus" / "alerts.yml").read_text()
+    named = re.findall(r"[Aa]lert on `(\w+)", PAGE)
+    assert len(named) >= 3
+    assert [name for name in ("firnline_problems", *named) if name not in rules] == []

@@ -87,7 +87,7 @@ def test_a_partition_that_is_refused_holds_up_no_other(slow: Slow) -> None:
 
 def test_when_the_time_is_over_nothing_more_begins(slow: Slow) -> None:
     slow.lasts = -1
-    done = slow.run(*TO_TWO, "1", "--within", "100ms")
+    done = slow.run(*TO_TWO, "1", "--within", "1s")
     assert done.exit_code == 3
     assert "these still move:" in done.stderr
     assert done.stderr.endswith("3 partitions not begun: the same command goes on\n")

@@ -8,8 +8,13 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
+from firnline.base.errors import FirnlineError
+from firnline.base.ids import TopicPartition
+from firnline.cli.operations.log_dirs import print_table
 from firnline.cli.show import paragraph, rows
-from firnline.cli.terminal.table import that_fit, width_of
+from firnline.cli.terminal.exits import show_failure
+from firnline.cli.terminal.table import folded, that_fit, width_of
+from firnline.client.operations.brokers import Directory, ReplicaSize
 from tests.unit.cli.tree import ALL, options_of
 
 ROW = {
@@ -81,6 +86,29 @@ def test_wide_characters_take_two_columns() -> None:
     assert [width_of(text) for text in ("abc", "日本", "e\u0301")] == [3, 4, 1]
 
 
+def test_lines_of_wide_characters_stay_within_the_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By the number of characters the lines were twice as long."""
+    be_a_terminal(monkeypatch, 40)
+    words = "消費者 グループ の 遅れ は 三分 です " * 6
+    rows([{"group": "x", "remark": words}], "table", empty="", sentences=["remark"])
+    paragraph(words)
+    lines, _ = printed(capsys)
+    assert max(map(width_of, lines)) in range(33, 41), "full, and not too long"
+    assert "".join(lines).count("遅れ") == 12
+    assert all(line.startswith("    ") and not line.startswith("     ") for line in lines[2:8])
+
+
+def test_a_text_is_folded_between_words_alone() -> None:
+    assert [*folded("a b  c", 80)] == ["a b  c"]
+    assert [*folded("aa bb cc", 5)] == ["aa bb", "cc"]
+    assert [*folded("aa long-word bb", 5, indent="  ")] == ["  aa", "  long-word", "  bb"]
+    assert [*folded("  aa bb", 5)] == ["  aa", "bb"]
+    assert [*folded("", 5)] == []
+    assert [*folded("see `a b` or c", 8)] == ["see", "`a b` or", "c"], "a command stays whole"
+
+
 def test_an_essential_column_is_never_left_out(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -101,6 +129,48 @@ def test_an_essential_column_is_never_left_out(
     assert lines[-2].split() == ["broker", "1", "listeners", "server.properties"]
     assert lines[-1] == "    " + "PLAINTEXT://:9092," * 6
     assert not said
+
+
+def test_an_error_breaks_between_words_in_a_terminal_alone(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    problem = FirnlineError("no topic 'tpoic'. There are: a-topic-with-a-long-name, orders.")
+    show_failure(problem)
+    assert printed(capsys)[1] == f"firnline: {problem}\n"
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    monkeypatch.setenv("COLUMNS", "50")
+    show_failure(problem)
+    said = printed(capsys)[1].splitlines()
+    assert said == ["firnline: no topic 'tpoic'. There are:", "a-topic-with-a-long-name, orders."]
+
+
+def test_log_dirs_leaves_nothing_out_at_80_columns(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Fears a path that takes the place of what is left of the disk."""
+    path = "/var/lib/firnline/data-of-the-first-disk/and-of-this-node"
+    place = TopicPartition("orders-of-the-shop", 3)
+    replica = ReplicaSize(place, 123_456_789, 12_345, is_future=False)
+    found = Directory(
+        broker=1,
+        path=path,
+        problem=None,
+        is_offline=False,
+        total_bytes=999_999_999_000,
+        usable_bytes=123_456_789_000,
+        is_cordoned=False,
+        replicas=[replica],
+    )
+    be_a_terminal(monkeypatch, 80)
+    for by in ("directory", "topic", "partition"):
+        print_table([found], by)
+        lines, said = printed(capsys)
+        assert not said, by
+        assert lines[-1].strip() == path
+        assert "123.5 MB" in lines[-2]
+        assert max(map(len, lines)) <= 80
+    print_table([found._replace(path="/data")], "directory")
+    assert "/data" in printed(capsys)[0][-1]
 
 
 def test_a_paragraph_breaks_between_words_in_a_terminal_alone(

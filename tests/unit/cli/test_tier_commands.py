@@ -266,6 +266,19 @@ def test_tier_flush_says_how_far_the_tier_reaches(broker: FakeBroker) -> None:
     assert not request.topics[0].partitions
 
 
+def test_a_partition_with_nothing_in_the_tier_has_no_highest_offset_there(
+    broker: FakeBroker,
+) -> None:
+    """-1 stands for that in the protocol; programs get it as it is."""
+    result = TierFlushPartitionResult(log_end_offset=0, highest_remote_offset=-1)
+    broker.answers[32002] = lambda request: TierFlushResponse(
+        topics=[TierFlushTopicResult(name=request.topics[0].name, partitions=[result])]
+    )
+    *_, row = run(broker, "tier", "flush", "events").stdout.splitlines()
+    assert row.split() == ["events", "0", "0"]
+    assert json_of(broker, "tier", "flush", "events")[0]["highest_remote_offset"] == -1
+
+
 def test_a_flush_of_a_partition_that_nobody_leads_is_an_error(broker: FakeBroker) -> None:
     broker.answers[32002] = lambda _: TierFlushResponse(
         topics=[TierFlushTopicResult(name="events", partitions=[TierFlushPartitionResult()])]

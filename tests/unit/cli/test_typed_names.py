@@ -18,6 +18,14 @@ from tests.unit.cli.tree import ALL, commands, options_of
 SOURCE = Path(__file__).parents[3] / "src" / "firnline"
 
 
+def test_the_error_of_click_8_1_has_the_command_in_its_text_alone() -> None:
+    context = click.Context(cli, info_name="firnline")
+    explained = explained_usage(click.UsageError("No such command 'topik'.", context))
+    assert explained.message == "No such command 'topik'. Did you mean 'topic'?"
+    other = click.UsageError("No such thing 'topik'.", context)
+    assert explained_usage(other) is other
+
+
 @pytest.mark.parametrize(
     ("typed", "known", "is_one"),
     [

@@ -20,7 +20,7 @@ def said(world: GroupWorld) -> list[str]:
 def began(reason: str, who: str, member_id: str, members: int, generation: int) -> str:
     return (
         f'group rebalance began group={GROUP} reason="{reason}" member={member_id} client_id={who}'
-        f" host=/127.0.0.1 members={members} generation={generation}"
+        f" host=127.0.0.1 members={members} generation={generation}"
     )
 
 

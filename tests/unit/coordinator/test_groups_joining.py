@@ -1,7 +1,7 @@
 """Joining, syncing and the generations of a group. Spec C15; KIP-394, KIP-134, KIP-814."""
 
 from dataclasses import replace
-from time import process_time
+from time import thread_time
 
 import pytest
 
@@ -82,7 +82,7 @@ def test_who_joins_new_groups_and_never_goes_on_locks_nobody_out(world: GroupWor
     world.pass_time(3_000)
     assert world.answer_to("early").generation_id == world.answer_to("late").generation_id == 1
     (line,) = world.warnings
-    assert "/10.0.0.1" in line
+    assert " host=10.0.0.1 " in line
     world.pass_time(30_000)
     assert world.groups.pending_members == 0
     world.crash()
@@ -151,7 +151,7 @@ def test_members_with_huge_subscriptions_hold_a_bound_and_leave_room_for_others(
     world.sync("friend", friend.member_id, 1, assignments={friend.member_id: b"x" * 60_000})
     assert world.answer_to("friend").code is Code.NONE
     assert world.groups.refused_members == 96
-    assert "/10.0.0.1" in world.warnings[0]
+    assert " host=10.0.0.1 " in world.warnings[0]
     held = world.groups.members_held_bytes
     world.crash()
     bound(world, "members_bytes_max", 1_000_000)
@@ -245,7 +245,7 @@ def test_twenty_thousand_assignors_of_a_member_hold_up_nobody(world: GroupWorld)
     counted. Method: the processor's time, for twice as much."""
     bound(world, "protocols_max", 20_002)
     names = [f"a{number}" for number in range(20_000)]
-    began_s = process_time()
+    began_s = thread_time()
     world.join("one", version=3, protocols=[*names, "shared"])
     world.join("two", version=3, protocols=["other", *reversed(names), "shared"])
     world.join("three", version=3, protocols=[name + "?" for name in names])
@@ -253,7 +253,7 @@ def test_twenty_thousand_assignors_of_a_member_hold_up_nobody(world: GroupWorld)
     assert world.groups.members_held_bytes > 2 * 20_000 * 150
     world.join("four", version=3, protocols=["shared"])
     world.pass_time(12_000)
-    assert process_time() - began_s < 3
+    assert thread_time() - began_s < 3
     assert {world.answer_to(who).protocol_name for who in ("one", "two", "four")} == {"shared"}
 
 

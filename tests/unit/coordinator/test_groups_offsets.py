@@ -531,7 +531,7 @@ def test_an_address_that_commits_for_new_groups_without_end_leaves_room_for_othe
     # Its own groups are served as before.
     world.commit("flood", ("t", 0, 2), group="flood 0", host="/10.0.0.1")
     assert world.answer_to("flood") == [Code.NONE]
-    assert "/10.0.0.1" in world.warnings[0]
+    assert " host=10.0.0.1 " in world.warnings[0]
 
 
 def test_an_address_that_joins_and_leaves_new_groups_without_end_leaves_room_for_others() -> None:

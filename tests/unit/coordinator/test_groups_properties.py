@@ -317,6 +317,7 @@ def kept(group: Group) -> object:
     )
 
 
+@pytest.mark.hypothesis
 @pytest.mark.parametrize("is_large", [False, True])
 def test_whatever_happens_answers_stay_true(
     is_large: bool, monkeypatch: pytest.MonkeyPatch
@@ -332,7 +333,6 @@ def test_whatever_happens_answers_stay_true(
             max_examples=150,
             stateful_step_count=40,
             deadline=None,
-            derandomize=True,
             suppress_health_check=list(HealthCheck),
         ),
     )
@@ -348,6 +348,8 @@ def test_whatever_happens_answers_stay_true_for_long() -> None:
             max_examples=5_000,
             stateful_step_count=80,
             deadline=None,
+            derandomize=False,
+            database=None,
             suppress_health_check=list(HealthCheck),
         ),
     )

@@ -1,6 +1,5 @@
 """Compaction of one log: what survives, what a reader and a restart then find."""
 
-import os
 from pathlib import Path
 
 import pytest
@@ -19,6 +18,7 @@ from firnline.records.build import NewRecord, build_batch
 from firnline.records.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD
 from firnline.runtime.disk import RealFs
 from firnline.sim.disk import CrashableFs
+from tests.open_files import open_files
 from tests.worlds.compaction import RULES, compacted, data_records, put, round_of, rows, settled
 from tests.worlds.effects import only
 from tests.worlds.log import (
@@ -507,9 +507,9 @@ def test_files_that_compaction_replaced_are_not_held_open(tmp_path: Path) -> Non
     found_headers(log)
     round_of(fs, log)
     assert len(log.closed_segments()) == 1
-    links = [Path(f"/proc/self/fd/{number}") for number in os.listdir("/proc/self/fd")]
-    held = [link.readlink().name for link in links if link.is_symlink()]
-    assert [name for name in held if name.endswith(names.DELETED)] == []
+    held = open_files(tmp_path)
+    assert held
+    assert [path for path in held if names.DELETED in path] == []
 
 
 def written_anew(log: Log) -> None:

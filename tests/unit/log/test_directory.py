@@ -90,8 +90,21 @@ def test_a_directory_of_somebody_else_is_refused(
     started(fs)  # the refusal let go of the lock
 
 
+def test_a_directory_that_is_gone_is_not_made_where_it_is_to_be_put_back() -> None:
+    """`mv` of the old one would put it into the new one, and the start after that would not find it."""
+    fs = CrashableFs()
+    with pytest.raises(StorageError, match="not formatted") as caught:
+        started(fs)
+    assert not fs.exists("/data")
+    assert not fs.exists("/data/.lock")
+    remedy = str(caught.value.facts["remedy"])
+    assert remedy.startswith("mount its disk, or put the directory back")
+    assert "--ignore-formatted" in remedy
+
+
 def test_an_unformatted_directory_and_another_version_are_refused() -> None:
     fs = CrashableFs()
+    fs.make_dir("/data")
     with pytest.raises(StorageError, match="not formatted"):
         started(fs)
     file = fs.open("/data/meta.properties", create=True)

@@ -1,6 +1,5 @@
 """One log: offsets are assigned and never change, reads are whole batches, marks keep their order."""
 
-import os
 import struct
 from contextlib import suppress
 from functools import partial
@@ -16,6 +15,7 @@ from firnline.log.segments import OPEN_SEGMENTS_MAX
 from firnline.records.batch import BatchHeader, crc_is_right, headers, parse_header
 from firnline.runtime.disk import RealFs
 from firnline.sim.disk import CrashableFs
+from tests.open_files import open_files
 from tests.worlds.log import (
     NOW,
     PATH,
@@ -306,12 +306,12 @@ def test_a_slice_stays_readable_after_its_segment_is_gone(tmp_path: Path) -> Non
 
 def test_a_reader_of_a_long_log_does_not_use_up_the_descriptors(tmp_path: Path) -> None:
     log = on_a_real_disk(tmp_path)
-    before = len(os.listdir("/proc/self/fd"))
+    before = len(open_files(tmp_path))
     fill(log, 200)
     assert len(log.closed_segments()) > 2 * OPEN_SEGMENTS_MAX
     for offset in (*range(200), *range(0, 200, 7)):
         log.read(offset, max_bytes=1, upto_offset=200)
-    assert len(os.listdir("/proc/self/fd")) <= before + OPEN_SEGMENTS_MAX
+    assert before < len(open_files(tmp_path)) <= before + OPEN_SEGMENTS_MAX
 
 
 def test_batches_bytes_for_loaders(log: Log) -> None:

@@ -15,6 +15,7 @@ from firnline.metadata.snapshot_file import SnapshotCheck, snapshot_name
 from firnline.records.batch import headers
 from firnline.runtime.disk import RealFs
 from firnline.sim.disk import CrashableFs
+from tests.open_files import open_files
 from tests.worlds.chance import SeededRng
 from tests.worlds.meta_log import (
     DELETE_DELAY_MS,
@@ -259,11 +260,12 @@ def test_a_node_that_takes_snapshots_for_years_has_no_more_files_open(tmp_path: 
     log = open_meta_log(RealFs(), config, now_ms=NOW)
     extend(log, *[1] * 4)
     commit(log)
-    before = os.listdir("/proc/self/fd")
+    before = open_files(tmp_path)
+    assert before
     part = part_of(log, AT_4)
     log.give_name(part).sync()
     log.register(part)
-    assert os.listdir("/proc/self/fd") == before
+    assert open_files(tmp_path) == before
     log.close()
 
 

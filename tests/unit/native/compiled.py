@@ -2,6 +2,7 @@
 
 import ctypes
 import mmap
+import os
 from typing import Any
 
 import pytest
@@ -13,7 +14,8 @@ except ImportError:
 
 native: Any = _native
 needs_native = pytest.mark.skipif(
-    _native is None, reason="NOT RUN: firnline._native was not built (no C compiler?)"
+    _native is None or os.environ.get("FIRNLINE_NATIVE") == "0",
+    reason="NOT RUN: firnline._native was not built (no C compiler?), or is not to be used",
 )
 
 

@@ -4,8 +4,10 @@ import pytest
 
 from firnline.base.errors import Code
 from firnline.protocol.messages import k55_describe_quorum as k55
+from firnline.raft.election_state import NOBODY
 from firnline.raft.leader import _REFUSED_PER_STEP, refusing_to_describe
 from firnline.raft.role import Role
+from tests.unit.raft.test_forgetful_voter import forget
 from tests.unit.raft.test_leading import leading
 from tests.worlds.raft import Net, describe, directory, fetch, part
 
@@ -154,3 +156,122 @@ def test_what_happened_is_counted() -> None:
     follower = net.elsewhere(leader)[0].node.counters()
     assert (follower.fetched_records, follower.appended_records) == (3, 0)
     assert (follower.elections, follower.voters) == (0, 3)
+
+
+# ------------------------------------------------------------------------- what operators are told
+
+
+def test_a_leader_that_died_with_the_majority_is_nobody_for_operators() -> None:
+    """As in Kafka it stays the leader of its epoch on the wire: nobody has voted."""
+    net = Net().start()
+    leader = net.elect()
+    rest = [member for member in net.members.values() if member is not leader]
+    gone, left = rest
+    leader.crash()
+    gone.crash()
+    net.run_for(20_000)
+    assert left.node.leader_id == leader.node_id
+    assert left.node.answering_leader_id == NOBODY
+    said = [line for line in left.logged if "controller changed" in line]
+    assert f"controller=none was={leader.node_id}" in said[-1]
+    assert len([line for line in said if "controller=none" in line]) == 1, "it is said once"
+    leader.start()
+    net.run_for(20_000, until=lambda: left.node.answering_leader_id != NOBODY)
+    assert "was=none" in [line for line in left.logged if "controller changed" in line][-1]
+
+
+def test_a_leader_that_was_only_cut_off_is_named_again() -> None:
+    """The pre-votes of the others changed no epoch, so it leads on in its own."""
+    net = Net().start()
+    leader = net.elect()
+    left = next(member for member in net.members.values() if member is not leader)
+    net.cut(left.node_id)
+    net.run_for(20_000)
+    assert left.node.answering_leader_id == NOBODY
+    net.heal()
+    net.run_for(20_000, until=lambda: left.node.answering_leader_id == leader.node_id)
+    said = [line for line in left.logged if "controller changed" in line]
+    assert [f"controller={leader.node_id} was=none" in line for line in said] == [True, False, True]
+
+
+def test_a_leader_that_only_this_voter_does_not_reach_is_named_when_a_majority_answers() -> None:
+    """Goal: `none` is said of a quorum, not of one link. Method: all links come back but that one."""
+    net = Net((1, 2, 3, 4, 5)).start()
+    leader = net.elect()
+    left = next(member for member in net.members.values() if member is not leader)
+    net.cut(left.node_id)
+    net.run_for(20_000)
+    assert left.node.answering_leader_id == NOBODY
+    net.cuts = {(left.node_id, leader.node_id), (leader.node_id, left.node_id)}
+    net.run_for(20_000)
+    assert left.node.answering_leader_id == leader.node_id
+
+
+def test_a_dead_leader_is_nobody_for_a_majority_that_elects_none() -> None:
+    """Goal: a controller that is dead is not named because others answer.
+
+    Method: of the two that are left one has lost records that it once had, so it grants no vote.
+    """
+    net = Net().start()
+    leader = net.elect()
+    full, late = net.elsewhere(leader)
+    net.run_for(100)
+    net.cut(late.node_id)
+    leader.propose(b"a")
+    net.run_for(50)
+    leader.crash()
+    full.crash()
+    forget(full)
+    net.heal()
+    full.start()
+    net.run_for(20_000)
+    assert net.leaders == []
+    for member in (full, late):
+        assert member.node.answering_leader_id == NOBODY
+        said = [line for line in member.logged if "controller changed" in line]
+        assert f"controller=none was={leader.node_id}" in said[-1]
+    leader.start()
+    net.elect()
+    for member in (full, late):
+        assert member.node.answering_leader_id == net.leaders[0].node_id
+
+
+def test_a_broker_names_no_dead_controller_either() -> None:
+    """Goal: an observer says that nobody leads, once, and says who does when it is told.
+
+    Method: two of three voters die, and one comes back.
+    """
+    net = Net((1, 2, 3), observer_ids=(9,)).start()
+    leader = net.elect()
+    observer = net[9]
+    rest = [member for member in net.members.values() if member not in (leader, observer)]
+    net.run_for(1_000)
+    assert observer.node.answering_leader_id == leader.node_id
+    leader.crash()
+    rest[0].crash()
+    net.run_for(2 * observer.node._quorum.settings.fetch_timeout_ms + 100)
+    assert observer.node.leader_id == leader.node_id
+    assert observer.node.answering_leader_id == NOBODY
+    net.run_for(20_000)
+    said = [line for line in observer.logged if "controller changed" in line]
+    assert f"controller=none was={leader.node_id}" in said[-1]
+    assert len([line for line in said if "controller=none" in line]) == 1
+    rest[0].start()
+    found = net.elect().node_id
+    net.run_for(20_000, until=lambda: observer.node.answering_leader_id == found)
+    said = [line for line in observer.logged if "controller changed" in line]
+    assert f"controller={found} was=none" in said[-1]
+
+
+def test_a_broker_that_misses_one_timeout_says_nothing() -> None:
+    """The leader may have paused; and there is time to be told of another one."""
+    net = Net((1, 2, 3), observer_ids=(9,)).start()
+    leader = net.elect()
+    observer = net[9]
+    net.run_for(1_000)
+    net.cut(9)
+    net.run_for(int(1.5 * observer.node._quorum.settings.fetch_timeout_ms))
+    assert observer.node.answering_leader_id == leader.node_id
+    net.heal()
+    net.run_for(3 * observer.node._quorum.settings.fetch_timeout_ms)
+    assert not [line for line in observer.logged if "controller=none" in line]

@@ -473,19 +473,30 @@ def test_a_voter_that_does_not_answer_is_asked_again() -> None:
 def test_a_ballot_counts_each_voter_once() -> None:
     ballot = Ballot((1, 2, 3, 4, 5), 1)
     for _ in range(3):
-        ballot.record(2, is_granted=True)
+        ballot.record(2, is_granted=True, names_leader=True)
     assert not ballot.is_won
-    ballot.record(77, is_granted=True)
+    ballot.record(77, is_granted=True, names_leader=True)
     assert not ballot.is_won
-    ballot.record(4, is_granted=True)
+    ballot.record(4, is_granted=True, names_leader=True)
     assert ballot.is_won
     assert ballot.granting_ids == (1, 2, 4)
     lost = Ballot((1, 2, 3, 4), 1)
-    lost.record(2, is_granted=False)
+    lost.record(2, is_granted=False, names_leader=True)
     assert not lost.is_lost
-    lost.record(3, is_granted=False)
+    lost.record(3, is_granted=False, names_leader=True)
     assert lost.is_lost
     assert not lost.is_won
+
+
+def test_a_ballot_knows_that_a_majority_has_no_leader() -> None:
+    """Who grants has none, and so has who refuses without naming one; strangers do not count."""
+    ballot = Ballot((1, 2, 3, 4, 5), 1)
+    ballot.record(2, is_granted=False, names_leader=True)
+    ballot.record(3, is_granted=False, names_leader=False)
+    ballot.record(77, is_granted=False, names_leader=False)
+    assert not ballot.is_leaderless
+    ballot.record(4, is_granted=True, names_leader=True)
+    assert ballot.is_leaderless
 
 
 # ------------------------------------------------------------------------------ hearing of a leader

@@ -126,6 +126,14 @@ def test_times_that_go_around_stay_what_they_were() -> None:
     assert parse_header(found).max_timestamp == max(row.timestamp_ms for row in rows_of(found))
 
 
+def test_timestamps_from_both_ends_of_time_are_built_and_read_again() -> None:
+    """Their difference needs 65 bits: the batch that was built could not be read."""
+    rows = [NewRecord(b"k", b"v", time) for time in (-1, INT64_MAX, -INT64_MAX - 1, 0)]
+    batch = build_batch(rows)
+    assert [row.timestamp_ms for row in rows_of(batch)] == [row.timestamp_ms for row in rows]
+    assert rows_of(changed(batch, ZSTD)) == rows_of(batch)
+
+
 def test_what_grows_when_it_is_numbered_is_opened_no_further_than_anything_else() -> None:
     body = TINY * 1_000
     data = made(body, record_count=1_000, last_offset_delta=999)

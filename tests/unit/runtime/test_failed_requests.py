@@ -29,7 +29,7 @@ class Clumsy(Echo):
         self.holding: list[Any] = []
 
     def name_of(self, context: Any) -> str:
-        return "clumsy"
+        return "join_group"
 
     def on_frame(
         self, connection: Any, frame: memoryview, now_ms: int, *, owns_bytes: bool = False
@@ -104,11 +104,11 @@ def test_an_answer_that_fails_in_a_later_step_costs_one_connection(
         good.sendall(frame(b"e-still-here"))
         assert read_frame(good) == b"e-still-here"
     assert node.runtime.failure is None
-    assert node.runtime.failed_requests.counts == {"clumsy": 1}
+    assert node.runtime.failed_requests.counts == {"JoinGroup": 1}
     (reported,) = [r for r in caplog.records if r.levelno == logging.ERROR]
     line = TextFormatter().format(reported).splitlines()[0]
     assert 'client_id="a client \\x1b[2Jcc' in line
-    assert "... api=clumsy version=2 error=" in line.replace('"', "")
+    assert "... api=JoinGroup version=2 error=" in line.replace('"', "")
     assert len(line) < 600
     assert reported.exc_info is not None
 
@@ -118,7 +118,7 @@ def test_a_peer_that_asks_for_others_learns_of_it_and_stays(node: Running) -> No
         for request in (b"o envelope", b"e-still-here"):
             broker.sendall(frame(request))
             assert read_frame(broker) == request
-    assert node.runtime.failed_requests.counts == {"clumsy": 1}
+    assert node.runtime.failed_requests.counts == {"JoinGroup": 1}
 
 
 def test_those_who_are_answered_in_the_same_step_are_answered(node: Running) -> None:
@@ -141,7 +141,7 @@ def test_a_thousand_failures_are_counted_and_reported_once_a_second(
     context: Any = SimpleNamespace(api_version=3, client_id=None)
     for _ in range(1000):
         node.runtime.failed_requests.add("fetch", "host", context, KeyError("x"))
-    assert node.runtime.failed_requests.counts["fetch"] == 1000
+    assert node.runtime.failed_requests.counts["Fetch"] == 1000
     assert len(caplog.records) <= 2
 
 

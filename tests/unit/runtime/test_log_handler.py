@@ -2,15 +2,17 @@
 
 import logging
 import os
+import select
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 
 import pytest
 
 from firnline.runtime.logs.formats import TextFormatter
-from firnline.runtime.logs.handler import BackgroundHandler
+from firnline.runtime.logs.handler import END_S, BackgroundHandler
 
 pytestmark = pytest.mark.slow
 
@@ -69,6 +71,53 @@ def test_a_reader_that_stops_delays_nobody_and_learns_what_it_missed(
     lines = text.decode().splitlines()
     assert f"log lines were dropped count={handler.dropped}" in lines[-1]
     assert len(lines) == LINES - handler.dropped + 1
+
+
+def test_the_end_waits_for_a_reader_that_is_slow(pipe: tuple[int, int]) -> None:
+    """Goal: nothing is lost to a reader that reads. Method: one that takes longer than a second for all."""
+    reader, writer = pipe
+    handler = _handler(writer)
+    for number in range(LINES_MAX):
+        _say(handler, f"line {number} {'x' * 200}")
+    found = bytearray()
+
+    def read_slowly() -> None:
+        while data := os.read(reader, 16_384):
+            found.extend(data)
+            time.sleep(0.1)
+            if data.endswith(b"the end\n"):
+                return
+
+    reads = threading.Thread(target=read_slowly)
+    began_s = time.monotonic()
+    reads.start()
+    handler.flush()
+    left = len(handler._lines)
+    _say(handler, "the end")
+    reads.join()
+    assert left == 0
+    assert time.monotonic() - began_s > END_S, "the reader was not slow"
+    assert found.count(b"\n") == LINES_MAX + 1
+
+
+def test_the_end_waits_once_for_a_reader_that_has_stopped(pipe: tuple[int, int]) -> None:
+    """Goal: a second, and not one for each of those who flush. Method: nobody reads 200 kB."""
+    reader, writer = pipe
+    handler = _handler(writer)
+    for _ in range(LINES_MAX):
+        _say(handler, "x" * 200)
+    handler.flush()
+    assert handler.is_stuck
+    waited: list[float | None] = []
+    handler._changed.wait = waited.append  # type: ignore[assignment,method-assign]
+    handler.flush()
+    del handler._changed.wait
+    assert not waited
+    while handler._lines or handler._is_writing:
+        # The last line may be read before its thread has said that it is written: nothing comes then.
+        if select.select([reader], [], [], 0.1)[0]:
+            os.read(reader, 1 << 16)
+    assert not handler.is_stuck, "it is read again"
 
 
 def test_the_memory_of_lines_that_wait_has_a_bound(pipe: tuple[int, int]) -> None:

@@ -11,7 +11,7 @@ from firnline.base.log_lines.cluster import ISR_SHRUNK, TOPIC_CREATED
 from firnline.base.log_lines.line import LOGGERS, Fields
 from firnline.base.log_lines.render import ALL_LINES
 from firnline.base.log_lines.storage import LOG_BEGINS_EMPTY, LOG_CUT, RECORDS_LOST, STRAY_LOG
-from firnline.base.log_lines.tier import SEGMENT_COPIED, STORE_FAILS
+from firnline.base.log_lines.tier import SEGMENT_COPIED, STORE_FAILS, TIER_TASK_FAILS
 from firnline.cli.server import log_to_stderr
 from firnline.runtime.logs.levels import (
     ProcessLoggers,
@@ -19,7 +19,14 @@ from firnline.runtime.logs.levels import (
     is_for_operators,
     parse_levels,
 )
-from firnline.runtime.logs.lines import BOUNDS, BURST, LineLogger
+from firnline.runtime.logs.lines import (
+    BOUNDS,
+    BURST,
+    FIRSTS,
+    SUBJECT_QUIET_S,
+    SUBJECTS_MAX,
+    LineLogger,
+)
 
 
 class Lines(logging.Handler):
@@ -122,6 +129,43 @@ def test_after_a_crash_every_log_that_lost_something_is_named(lines: Lines) -> N
     for partition in range(1_000):
         logger.log(LOG_CUT(topic="t", partition=partition, end_offset=1, bytes_cut=9))
     assert [fields["partition"] for _, _, fields in lines.found] == [*range(1_000)]
+
+
+def test_a_noisy_subject_does_not_hide_the_first_warning_about_another(lines: Lines) -> None:
+    now_s = [0.0]
+    logger = LineLogger(lambda: now_s[0])
+
+    def warn(topic: str, partition: int = 0) -> None:
+        logger.log(TIER_TASK_FAILS(topic=topic, partition=partition, error="E"))
+
+    def about() -> list[tuple[object, object]]:
+        return [(fields["topic"], fields["partition"]) for _, _, fields in lines.found]
+
+    for _ in range(1_000):
+        warn("noisy")
+    assert len(lines.found) == BURST.at_once
+    for _ in range(10):
+        warn("other")
+        warn("noisy", 7)
+    assert about()[BURST.at_once :] == [("other", 0), ("noisy", 7)]
+    assert lines.found[-2][2]["left_out"] == 1_000 - BURST.at_once
+    now_s[0] = SUBJECT_QUIET_S + 1
+    for _ in range(1_000):
+        warn("noisy")
+    warn("other")
+    assert about()[-1] == ("other", 0), "after an hour it is another trouble"
+
+
+def test_many_subjects_have_a_bound_too_and_little_is_remembered(lines: Lines) -> None:
+    now_s = [0.0]
+    logger = LineLogger(lambda: now_s[0])
+    for number in range(5_000):
+        logger.log(TIER_TASK_FAILS(topic=f"t{number}", partition=0, error="E"))
+    assert len(lines.found) == BURST.at_once + FIRSTS.at_once
+    for number in range(5_000):
+        now_s[0] += 300.0
+        logger.log(TIER_TASK_FAILS(topic=f"u{number}", partition=0, error="E"))
+    assert len(logger._logged_s) == SUBJECTS_MAX
 
 
 def test_any_thread_may_log(lines: Lines) -> None:

@@ -28,7 +28,7 @@ from tests.worlds.harness import CLUSTER_ID, batch, format_disk
 pytestmark = pytest.mark.slow
 
 # To be longer than a process takes to be gone once its files are closed.
-_END_S = 3.0
+_END_S = 6.0
 _SERVER = """
 import os, sys, threading
 from firnline.runtime import loop, disk

@@ -109,6 +109,13 @@ new_records = st.builds(
 )
 
 
+def with_time(batch: bytes, time_ms: int) -> bytes:
+    """Return a batch whose first record has this time."""
+    data = bytearray(batch)
+    data[27:35] = data[35:43] = struct.pack(">q", time_ms)
+    return bytes(with_right_crc(data))
+
+
 @st.composite
 def segments(draw: st.DrawFn) -> bytes:
     """Some batches of any codec and kind, with gaps in offsets, as compaction and aborts leave them."""
@@ -420,6 +427,19 @@ def test_an_aborted_transaction_takes_only_its_own_batches_with_it() -> None:
     data = bytes(one(10, 1) + one(11, 2) + one(12, 1) + one(14, 1) + one(11, 1, False))
     wanted = ALL._replace(aborted=(AbortedTxn(1, 10, 13),))
     assert both(data, wanted)["offset"].to_pylist() == [11, 14, 11]
+
+
+@pytest.mark.parametrize("time_ms", [2**62, 1_700_000_000_000_000_000, -(2**62)])
+@pytest.mark.parametrize("codec", [NONE, ZSTD])
+def test_a_time_that_spark_does_not_have_costs_nothing_but_its_column(
+    time_ms: int, codec: int
+) -> None:
+    """Fears one producer that writes nanoseconds: no other column of the topic could be read."""
+    data = with_time(batch_of_body(good_record(), records=1, codec=codec), time_ms)
+    for columns in (("key", "offset", "timestampType"), ("offset", "sequence", "headers")):
+        assert table(data, Wanted("flights", 3, columns))["offset"].to_pylist() == [100]
+    with pytest.raises(CorruptSegment, match=f"out of range.*{time_ms} remedy=.*other columns"):
+        table(data, Wanted("flights", 3, ("offset", "timestamp")))
 
 
 def test_log_append_time_is_the_batch_s_time() -> None:

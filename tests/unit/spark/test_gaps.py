@@ -16,6 +16,7 @@ from firnline.spark.gaps.options import parse_gaps_options
 from firnline.spark.gaps.read import missing_of
 from firnline.spark.options.parse import parse_options
 from firnline.spark.planning.scan import plan_read
+from firnline.spark.schema import DataLoss
 from firnline.stores.memory import MemoryStore
 from tests.spark.reading_gaps import GIVEN, causes, check_covered, gaps, records, settings_of
 from tests.spark.written_tier import WrittenPartition, batch, batches, compacted
@@ -238,6 +239,23 @@ def test_what_is_below_the_log_start_and_above_the_tier_is_a_row() -> None:
     assert causes(store, **at("starting", 10), **at("ending", 30)) == [
         (10, 30, "expired_or_deleted")
     ]
+
+
+def test_the_tier_alone_says_that_the_topic_of_a_cut_was_deleted() -> None:
+    """Fears `onGap=explain` that takes a topic that is gone for one that is not copied yet."""
+    store = MemoryStore()
+    former = WrittenPartition(store, "t", number=1)
+    former.segment(batches(0, 20))
+    former.publish()
+    cut = plan_read(store, parse_options(GIVEN)).cut.text()
+    given = {"tier.uri": "/m", "subscribe": "t", "asOf": cut}
+    store = MemoryStore()  # the last object of the topic was removed
+    assert causes(store, **given) == [(0, 20, "not_in_tier")]  # nobody knows
+    WrittenPartition(store, "t", number=2).publish()
+    assert causes(store, **given) == [(0, 20, "topic_deleted")]
+    for on_gap in ("explain", "skip"):
+        with pytest.raises(DataLoss, match="cause=topic_deleted"):
+            records(store, **given, onGap=on_gap)
 
 
 def test_a_marker_and_the_records_that_it_aborts_name_their_producer() -> None:

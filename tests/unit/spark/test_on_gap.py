@@ -71,7 +71,7 @@ def test_what_expired_fails_by_default_and_is_explained_if_you_ask_for_that(
     expired: MemoryStore, caplog: pytest.LogCaptureFixture
 ) -> None:
     start, rest = at("starting", 10), list(range(40, 100))
-    with pytest.raises(DataLoss, match=r"below the log start \[.*end=100\]$"):
+    with pytest.raises(DataLoss, match=r"below the log start \[.*end=100 remedy=.*\]$"):
         records(expired, **start)
     assert records(expired, **start, **LEAVE_OUT) == rest
     [line] = lines(caplog)
@@ -182,9 +182,11 @@ def test_impossible_choices_are_refused_by_name(given: dict[str, str], why: str)
         parse_options({**GIVEN, **given})
 
 
-def test_a_stream_refuses_the_option() -> None:
-    with pytest.raises(ConfigError, match="onGap is an option of batch reads"):
-        parse_options({**GIVEN, "onGap": "explain"}, is_stream=True)
+def test_a_stream_takes_the_option_too() -> None:
+    for on_gap in GAP_ACTIONS:
+        assert parse_options({**GIVEN, "onGap": on_gap}, is_stream=True).on_gap == on_gap
+    with pytest.raises(ConfigError, match="onGap=fail fails for each gap"):
+        parse_options({**GIVEN, "onGap": "fail", **LEAVE_OUT}, is_stream=True)
 
 
 @pytest.mark.parametrize(

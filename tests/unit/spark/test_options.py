@@ -28,6 +28,8 @@ def test_names_are_read_in_any_case_and_defaults_are_the_official_source_s() -> 
         ("maxRecordPerPartition", "did you mean maxRecordsPerPartition?"),
         ("kafka.isolation.levl", "did you mean kafka.isolation.level?"),
         ("kafka.check.crc", "did you mean kafka.check.crcs?"),
+        ("kafka.bootstrap.server", "did you mean kafka.bootstrap.servers?"),
+        ("kafka.boostrap.servers", "did you mean kafka.bootstrap.servers?"),
         ("kafka.auto.offset.reset", "startingOffsets or startingTimestamp"),
         ("kafka.key.deserializer", "cast or decode the column"),
         ("kafka.value.deserializer", "cast or decode the column"),
@@ -81,6 +83,11 @@ def test_an_option_that_would_be_ignored_is_refused_with_what_helps(name: str, h
         ({**GOOD, "minOffsetsPerTrigger": "x", "maxOffsetsPerTrigger": "5"}, "must be a whole"),
         ({**GOOD, "startingOffsets": '{"flights": {"0": "3"}}'}, "startingOffsets is not like"),
         ({**GOOD, "startingOffsets": '{"flights": {"0": 3.5}}'}, "startingOffsets is not like"),
+        ({**GOOD, "startingOffsets": '{"flights": {"0": 9223372036854775808}}'}, "is not like"),
+        ({**GOOD, "startingOffsets": '{"flights": {"4294967296": 3}}'}, "is not like"),
+        ({"tier.uri": "/t", "assign": '{"flights": [4294967296]}'}, "assign is not like"),
+        ({**GOOD, "kafka.bootstrap.servers": " "}, "kafka.bootstrap.servers is empty"),
+        ({"tier.uri": "", "kafka.bootstrap.servers": "b:1", "subscribe": "t"}, "tier.uri is empty"),
         ({"tier.uri": "/t", "subscribePattern": " "}, "subscribePattern is empty"),
         ({"tier.uri": "/t", "subscribePattern": "[a-z&&[^b]]"}, "reads as Java does"),
         ({"tier.uri": "/t", "subscribePattern": r"\p{Alpha}"}, "reads as Java does"),
@@ -139,6 +146,24 @@ def test_a_job_of_the_official_source_keeps_its_options() -> None:
         "kafka.bootstrap.servers is not used: readFrom=tier reads what the tier has",
     )
     assert "secret" not in str(options)
+
+
+@pytest.mark.parametrize("given", ["{}", '{"flights": []}'])
+def test_an_assignment_of_nothing_is_told(given: str) -> None:
+    """The official source reads nothing either, in silence."""
+    options = parse_options({"tier.uri": "/t", "assign": given})
+    assert options.notes == ("assign names no partition, so nothing is read",)
+    assert parse_options({"tier.uri": "/t", "assign": '{"flights": [0]}'}).notes == ()
+
+
+def test_no_brokers_are_needed_where_none_is_asked() -> None:
+    options = parse_options({**GOOD, "kafka.bootstrap.servers": "", "readFrom": "tier"})
+    assert options.brokers is None
+
+
+def test_a_path_is_told_where_the_tier_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"takes no path: the option tier\.uri"):
+        parse_options({"path": "/data/tier", "subscribe": "flights"})
 
 
 def test_check_crcs_of_the_consumer_is_our_verify_crc_unless_that_is_given() -> None:

@@ -33,10 +33,12 @@ class Distant(MemoryStore):
         self.may_answer.set()
         self.fails_at: int | None = None
         self.takes_s = 0.0
+        self.held_keys = ("a", "b")
 
     def get(self, key: str, position: int = 0, size_bytes: int | None = None) -> bytes:
         self.asked.append((key, position, size_bytes))
-        self.may_answer.wait(10)
+        if key in self.held_keys:
+            self.may_answer.wait(10)
         time.sleep(self.takes_s)
         if position == self.fails_at:
             raise RemoteStorageError("as the test wants it")
@@ -57,6 +59,13 @@ def _no_thread_stays() -> Iterator[None]:
     assert [t for t in threading.enumerate() if t.name == "firnline-read-ahead"] == []
 
 
+def let_all_ask() -> None:
+    """Wait for the threads: the last ones may not have begun when the first bytes are there."""
+    for thread in threading.enumerate():
+        if thread.name == "firnline-read-ahead":
+            thread.join(10)
+
+
 WHOLE = [Range("a", 0, len(BODY)), Range("b", 100, 5000)]
 
 
@@ -72,12 +81,14 @@ def test_the_next_blocks_are_on_their_way_while_one_is_decoded(store: Distant) -
     with reading_ahead(store, WHOLE, 1000) as source:
         source.get("a", 0, 1000)
         source.get("a", 900, 1000)
+        let_all_ask()
         assert ("a", 7000, 1000) in store.asked
 
 
 def test_blocks_beyond_a_range_are_those_of_the_next_one(store: Distant) -> None:
     with reading_ahead(store, [Range("a", 0, 500), Range("b", 100, 600)], 1000) as source:
         source.get("a", 0, 500)
+        let_all_ask()
         assert ("b", 100, 500) in store.asked
         assert source.get("b", 100, 500) == BODY[100:600]
     assert len(store.asked) == 2
@@ -87,9 +98,11 @@ def test_what_is_ahead_is_bounded(store: Distant, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(read_ahead, "AHEAD_BYTES", 3000)
     with reading_ahead(store, WHOLE, 1000) as source:
         source.get("a", 0, 1000)
+        let_all_ask()
         assert len(store.asked) == 1 + 3
         store.asked.clear()
         source.get("a", 1000, 1000)
+        let_all_ask()
         assert len(store.asked) == 1
 
 
@@ -99,6 +112,7 @@ def test_one_block_is_ahead_however_large_windows_are(
     monkeypatch.setattr(read_ahead, "AHEAD_BYTES", 100)
     with reading_ahead(store, WHOLE, 1000) as source:
         source.get("a", 0, 1000)
+        let_all_ask()
         assert len(store.asked) == 2
 
 
@@ -152,11 +166,15 @@ def test_what_was_dropped_counts_until_it_has_come(store: Distant) -> None:
     with reading_ahead(store, ranges, 100) as source:
         source.get("a", 0, 100)
         source.get("a", 0, 700)
-        store.takes_s = 0.1
-        source.get("a", 600, 200)
+        let_all_ask()
+        store.held_keys = ("a",)
+        store.may_answer.clear()
+        source.get("a", 600, 200)  # asks for one more of these, which hangs
         source.get("b", 0, 100)
+        store.may_answer.set()
+        let_all_ask()
         asked = len([key for key, _, _ in store.asked if key == "b"])
-        assert asked < 1 + store.calls_at_once
+        assert asked == 1 + store.calls_at_once - 1
 
 
 def test_a_near_store_is_read_without_threads(store: Distant) -> None:
@@ -175,7 +193,7 @@ def test_an_abandoned_read_waits_for_its_requests_but_not_for_a_store_that_hangs
     ahead.get("a", 1000, 100)
     began = time.monotonic()
     ahead.close()
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 8
     store.may_answer.set()
     for thread in threading.enumerate():
         if thread.name == "firnline-read-ahead":

@@ -132,7 +132,7 @@ def test_what_cannot_be_read_any_more_is_a_loss_and_the_rest_has_a_place(
 ) -> None:
     found = begin_after(StreamOffsets(keyed(10, 20), {"t": ID}), now)
     [loss] = found.losses
-    assert re.search(why, str(loss))
+    assert re.search(why, str(loss.problem))
     assert found.offsets == offsets
 
 

@@ -89,7 +89,7 @@ GOOD = {
     ],
 )  # fmt: skip
 def test_what_is_no_cut_is_refused_with_an_example(text: str) -> None:
-    with pytest.raises(ConfigError, match=r'asOf is not like \{"version": 1'):
+    with pytest.raises(ConfigError, match=r'asOf is neither like \{"version": 1'):
         parse_cut(text)
 
 
@@ -113,13 +113,16 @@ def test_a_cut_has_its_isolation_and_its_offsets_alone() -> None:
     [
         ({}, "tier"),
         ({"kafka.bootstrap.servers": "b:1"}, "auto"),
-        ({"kafka.bootstrap.servers": "b:1", "tier.uri": ""}, "broker"),
+        ({"kafka.bootstrap.servers": "b:1", "tier.uri": None}, "broker"),
         ({"kafka.bootstrap.servers": "b:1", "readFrom": "BROKER"}, "broker"),
         ({"kafka.bootstrap.servers": "b:1", "readFrom": "tier"}, "tier"),
     ],
 )
-def test_brokers_are_asked_only_where_they_are_named(given: dict[str, str], expected: str) -> None:
-    options = parse_options({"tier.uri": "/t", "subscribe": "t"} | given)
+def test_brokers_are_asked_only_where_they_are_named(
+    given: dict[str, str | None], expected: str
+) -> None:
+    named = {"tier.uri": "/t", "subscribe": "t"} | given
+    options = parse_options({name: value for name, value in named.items() if value is not None})
     assert options.read_from == expected
     assert (options.brokers is None) == (expected == "tier")
 

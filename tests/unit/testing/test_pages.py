@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from firnline.testing import plugin
+from tests.pages import rows_of
 from tests.transcripts import blocks, run_transcript
 
 pytestmark = pytest.mark.slow
@@ -43,6 +45,13 @@ def test_the_blocks_of_the_page_run(tmp_path: Path) -> None:
         assert done.returncode == 0, done.stdout + done.stderr
         if "pytest" in arguments:
             assert "4 passed" in done.stdout
+
+
+def test_the_page_has_every_fixture_and_every_marker() -> None:
+    found = {n for n in vars(plugin) if n.startswith("firnline_")}
+    assert found == {row[0].strip("`") for row in rows_of(PAGE, "| fixture |")}
+    markers = {each.partition(":")[0].partition("(")[0] for each in plugin._MARKERS}
+    assert markers == {row[0].strip("`") for row in rows_of(PAGE, "| marker |")}
 
 
 def test_the_shortest_test_has_six_lines() -> None:

@@ -19,6 +19,13 @@ FAILING = """
 import os, signal, time
 import pytest
 
+def kill(pid):
+    os.kill(pid, signal.SIGKILL)
+    try:
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)  # it has ended, and nobody is told
+    except ChildProcessError:
+        pass  # somebody has waited for it
+
 def test_passes(firnline_broker):
     pass
 
@@ -26,10 +33,10 @@ def test_waits_for_a_broker_that_dies(firnline_topic, firnline_session_broker):
     firnline_topic.put("kept")
     open("topic", "w").write(firnline_topic)
     os.kill(firnline_session_broker.pid, signal.SIGKILL)
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 200
     while time.monotonic() < deadline:
         try:
-            time.sleep(60)
+            time.sleep(200)
         except Exception:
             pass  # as clients do
 
@@ -37,8 +44,7 @@ def test_does_not_notice(firnline_topic, firnline_session_broker):
     from firnline.testing import Topic
     assert Topic(open("topic").read(), firnline_topic.bootstrap).values() == [b"kept"]
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # as a library may do
-    os.kill(firnline_session_broker.pid, signal.SIGKILL)
-    time.sleep(0.5)
+    kill(firnline_session_broker.pid)
 
 def test_goes_on(firnline_topic):
     firnline_topic.put("again")
@@ -49,8 +55,7 @@ def test_fails(firnline_broker):
 
 @pytest.mark.firnline_may_die
 def test_kills_by_pid(firnline_broker):
-    os.kill(firnline_broker.pid, signal.SIGKILL)
-    time.sleep(0.5)
+    kill(firnline_broker.pid)
 
 @pytest.mark.firnline_settings({"num.partitions": 3})
 def test_would_be_ignored(firnline_topic):
@@ -96,7 +101,7 @@ def run_pytest(folder: Path, text: str, *options: str) -> str:
         env={k: v for k, v in os.environ.items() if k not in outer},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=250,
         check=False,
     )
     assert done.returncode in (0, 1), done.stdout + done.stderr
@@ -138,7 +143,7 @@ def test_a_broker_that_dies_fails_its_test_with_its_last_lines(
 def test_a_test_that_waits_is_interrupted(failing: dict[str, str]) -> None:
     took = re.search(r"\d failed.* in (\d+)\.\d+s", failing[""])
     assert took
-    assert int(took[1]) < 50, "the test slept to its end"
+    assert int(took[1]) < 150, "the test slept to its end"
 
 
 def test_the_broker_of_the_session_is_there_again(failing: dict[str, str]) -> None:

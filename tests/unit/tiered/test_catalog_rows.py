@@ -13,6 +13,7 @@ from firnline.tiered.catalog.format import (
     CatalogSegment,
     PartRef,
     RowFields,
+    RowForm,
     Split,
     catalog_segment,
     decode_part,
@@ -64,7 +65,7 @@ def test_what_is_flat_is_the_row_again() -> None:
     ref = reference("k", 0, [ROW, BARE], data)
     rows, below = decode_part(data, ref)
     assert (rows, below) == ([ROW, BARE], [])
-    flat, _ = decode_part_as(lambda fields: fields, data, ref)
+    flat, _ = decode_part_as(RowForm(lambda fields: fields), data, ref)
     assert flat == [fields_of(ROW), fields_of(BARE)]
 
 
@@ -77,7 +78,7 @@ def test_what_a_plan_makes_of_a_part_is_compared_with_its_reference() -> None:
         return fields._replace(end_offset=fields.end_offset + 1)
 
     with pytest.raises(CatalogCorrupt, match="another one than its reference says"):
-        decode_part_as(of_another, data, ref)
+        decode_part_as(RowForm(of_another), data, ref)
 
 
 @pytest.mark.parametrize("number", [1.0, "1", True, None, INT64_MAX + 1, -INT64_MAX - 1, [1]])

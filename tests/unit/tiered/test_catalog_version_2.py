@@ -8,12 +8,14 @@ from crc32c import crc32c
 
 from firnline.base.ids import uuid_text
 from firnline.stores.memory import MemoryStore
-from firnline.stores.port import ObjectMissing
+from firnline.stores.port import PAGE_OBJECTS, ObjectMissing
 from firnline.tiered.catalog.format import CatalogCorrupt, Split, digest_of
 from firnline.tiered.catalog.writer import HEADS_KEPT, TAIL_ROWS, CatalogWriter
+from firnline.tiered.objects.catalog_changes import begin_catalog
 from firnline.tiered.objects.catalog_reader import (
     READS_MAX,
     list_heads_of_topic,
+    list_topics,
     read_catalog,
     read_head,
     read_rows,
@@ -138,6 +140,31 @@ def test_one_listing_finds_the_newest_heads_of_all_partitions() -> None:
     calls = [call for call, _ in store.asked]
     assert calls.count("list") == 1, "a head that is known is not listed again"
     assert all("/heads/" in info.key for info in store.list_prefix(folder)), "parts are elsewhere"
+
+
+def test_the_heads_of_a_thousand_partitions_are_in_three_pages() -> None:
+    """A planner lists them all: three keys for each partition, however long the leaders write."""
+    store = MemoryStore()
+    for partition in range(50):
+        by = CatalogWriter(topic_id=TOPIC, partition=partition, leader_epoch=4, broker_id=1)
+        for now_ms in range(5):
+            write(store, by, state(1, 2), now_ms=now_ms)
+    found = store.list_prefix(f"catalog/{uuid_text(TOPIC)}/")
+    assert len(found) <= 3 * 50
+    assert PAGE_OBJECTS == 1000, "the keys of a page in S3"
+    assert len(list_heads_of_topic(store, TOPIC)) == 50
+
+
+def test_one_listing_names_all_topics_with_their_ids_former_ones_included() -> None:
+    store = CountingStore()
+    for number, topic in enumerate(("t", "t", "u")):
+        topic_id = bytes([number + 1]) * 16
+        begin_catalog(store, topic=topic, topic_id=topic_id, partition=0, now_ms=number)
+    store.asked.clear()
+    assert [(each.topic, each.topic_id) for each in list_topics(store)] == [
+        ("t", bytes([1]) * 16), ("t", bytes([2]) * 16), ("u", bytes([3]) * 16),
+    ]  # fmt: skip
+    assert [call for call, _ in store.asked] == ["list"]
 
 
 def test_a_head_of_an_old_listing_is_looked_for_again() -> None:

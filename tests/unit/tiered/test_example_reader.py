@@ -2,6 +2,8 @@
 
 import ast
 import importlib.util
+import subprocess
+import sys
 from pathlib import Path
 from types import ModuleType
 
@@ -145,6 +147,17 @@ def test_it_lists_again_where_a_head_is_gone_and_says_it_if_that_does_not_help(
     (tmp_path / newest[0]).unlink()
     with pytest.raises(FileNotFoundError, match="no listing shows a newer one"):
         example.partition(tier, uuid_text(TOPIC), 0, gone)
+
+
+@pytest.mark.slow
+def test_it_says_how_it_is_called_and_that_there_is_nothing(
+    example: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    done = subprocess.run([sys.executable, EXAMPLE], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("Find and print the history")
+    example.main(str(tmp_path))
+    assert capsys.readouterr().out == "no topic is in this tier\n"
 
 
 @pytest.mark.parametrize("place", ["heads", "parts"])

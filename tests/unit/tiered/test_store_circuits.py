@@ -99,6 +99,16 @@ def test_one_that_was_let_through_and_never_began_blocks_nobody_for_ever() -> No
     assert not isinstance(circuits.admit("copy", 100 + 3 * store_timeout_ms()), StoreUnavailable)
 
 
+def test_a_refusal_has_the_error_of_the_store_at_its_end_and_not_within_other_brackets() -> None:
+    """It stands in `firnline tier status` for each partition."""
+    circuits = StoreCircuits(MemoryStore(), None, lambda failures, max_ms: 100)
+    circuits.open("write", StorageError("the directory is not there", path="/t"), 0)
+    assert str(circuits.refusal("write", 0)) == (
+        "the store of the tier fails (write), and is not used until it answers:"
+        " the directory is not there [path=/t]"
+    )
+
+
 def test_all_work_for_the_store_goes_through_its_circuits() -> None:
     """The only work that a module of the tier submits itself is local, and has no limit of time."""
     found: dict[str, list[bool]] = {}
@@ -125,3 +135,14 @@ def test_circuits_that_open_one_after_the_other_share_a_probe() -> None:
     world.complete(world.on_hold.pop())  # of deletions; then one of the two others
     world.complete(only(world.on_hold, Submit))
     assert all(since_ms is None for since_ms in circuits.open_ms(0).values())
+
+
+def test_a_probe_without_an_answer_is_told_in_words_of_the_store() -> None:
+    """`work did not end in time [work=probe the store of the tier limit_ms=5000]` is about a thread."""
+    circuits, world = StoreCircuits(MemoryStore(), None, lambda failures, max_ms: 100), World(0)
+    world.held = lambda effect: isinstance(effect, Submit)
+    world.run(circuits.open("read", RemoteStorageError("503"), 0))
+    late = WorkTimedOut("work did not end in time", work="probe", limit_ms=5000)
+    world.complete_with(world.on_hold.pop(), late)
+    (found,) = circuits.problems()
+    assert str(found.problem) == "the store has not answered within 5 s"

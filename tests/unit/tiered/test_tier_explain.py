@@ -148,7 +148,6 @@ def test_a_flipped_byte_is_never_shown_as_a_record_and_never_a_traceback(
             assert "damaged" in wrong.what
 
 
-@pytest.mark.timeout(30)
 def test_a_batch_of_no_length_ends_the_search(tier: Path, tmp_path: Path) -> None:
     broken = copied(tier, tmp_path)
     (log,) = broken.glob(f"data/*/0/{0:020d}-*.log")

@@ -343,7 +343,7 @@ def test_a_catalog_of_a_newer_format_says_so() -> None:
     body = data[: data.rfind(b"\n", 0, -1) + 1]
     footer = {"lines": body.count(b"\n"), "crc32c": crc32c(body)}
     store.objects[info.key] = body + json.dumps(footer).encode() + b"\n"
-    with pytest.raises(CatalogCorrupt, match="newer Firnline"):
+    with pytest.raises(CatalogCorrupt, match="newer Firnline: update the reader"):
         read_catalog(store, TOPIC, 0)
 
 

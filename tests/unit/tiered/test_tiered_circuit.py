@@ -203,11 +203,11 @@ class Many(Node):
 
 
 @pytest.mark.parametrize("is_plugin", [False, True])
-def test_a_thousand_partitions_with_a_backlog_are_copied_after_an_outage(
+def test_hundreds_of_partitions_with_a_backlog_are_copied_after_an_outage(
     cluster: Cluster, store: DownStore, is_plugin: bool
 ) -> None:
     """The waits are long so that a simulated outage is short; a backoff of seconds changes no count."""
-    count = 1000
+    count = 300
     waits = {
         "task_interval_ms": HOUR_MS // 2,
         "retry_backoff_ms": HOUR_MS // 4,
@@ -549,6 +549,35 @@ def test_the_remover_waits_while_the_store_is_down(cluster: Cluster, store: Down
     node.pass_time(10 * MINUTE_MS)
     assert store.objects == {}
     assert node.tier.problem is None
+
+
+def test_a_removal_that_became_due_while_the_store_is_down_waits_as_others_do(
+    cluster: Cluster, store: DownStore
+) -> None:
+    """Goal: nothing that is due at once and refused at once. Each look would be followed by the next."""
+    node = led(cluster, delete_delay_ms=MINUTE_MS, remover_interval_ms=HOUR_MS)
+    del cluster.topics[TOPIC_ID]
+    node.run(node.tier.on_topic_deleted(TOPIC_ID, "t", 1, was_tiered=True, now_ms=node.now_ms))
+    node.pass_time(MINUTE_MS // 2)
+    assert node.tier.remover._waiting, "it waits for who may still read it"
+    circuits = node.tier.services.circuits
+    store.down = EVERYTHING
+    node.run(circuits.open("delete", RemoteStorageError("503"), node.now_ms))
+    looks = 0
+
+    def counted(operation: Operation, now_ms: int) -> Any:
+        nonlocal looks
+        looks += 1
+        assert looks < 1_000, "the remover does nothing else any more"
+        return refusal(operation, now_ms)
+
+    refusal, circuits.refusal = circuits.refusal, counted
+    node.pass_time(HOUR_MS)
+    assert 0 < looks < 2 * 60 * 3, "twice a minute, with the longest wait"
+    assert "fails" in str(node.tier.problem)
+    store.down = ()
+    node.pass_time(10 * MINUTE_MS)
+    assert (store.objects, node.tier.problem) == ({}, None)
 
 
 def test_what_waited_for_the_store_goes_on_as_soon_as_it_answers(

@@ -1,8 +1,11 @@
 """Lineage: which segment belongs to the history, and up to where. Vectors: spec 3.5, 3.6, 3.20."""
 
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from firnline.formats.leader_epoch_checkpoint import Epochs
 from firnline.tiered.lineage import (
@@ -164,3 +167,60 @@ def test_the_plan_is_without_overlap_and_off_lineage_offsets(name: str) -> None:
     plan = plan_ranges(segments.values(), history, start_offset=start, end_offset=end)
     names = {segment: number for number, segment in segments.items()}
     assert [(names[s], a, b) for s, a, b in plan] == expected
+
+
+def reach_slowly(segment: Seg, history: Epochs, offset: int) -> int:
+    """`shared_end`, an offset after the other."""
+    at = offset
+    while segment.base_offset <= at <= segment.end_offset:
+        epoch = epoch_at(history, at)
+        if epoch is None or epoch != epoch_at(segment.epochs, at):
+            break
+        at += 1
+    return at
+
+
+def ranges_slowly(
+    segments: Sequence[Seg], history: Epochs, start: int, end: int
+) -> Iterator[tuple[Seg, int, int]]:
+    """`plan_ranges`, with all segments at each offset. Of two that serve as far, the later one does."""
+    at = start
+    ordered = sorted(segments, key=lambda s: (s.base_offset, s.end_offset))
+    while at < end:
+        reaches = [(reach_slowly(s, history, at), number) for number, s in enumerate(ordered)]
+        best, number = max(reaches, default=(at, -1))
+        if best > at:
+            yield ordered[number], at, min(best, end)
+        at = max(best, at + 1)
+
+
+epoch_steps = st.lists(st.tuples(st.integers(1, 2), st.integers(0, 6)), min_size=1, max_size=4)
+histories = epoch_steps.map(
+    lambda steps: tuple(
+        (sum(s[0] for s in steps[: i + 1]), sum(s[1] for s in steps[:i])) for i in range(len(steps))
+    )
+)
+
+
+@settings(max_examples=500)
+@given(
+    history=histories,
+    others=st.lists(histories, max_size=2),
+    spans=st.lists(st.tuples(st.integers(0, 2), st.integers(0, 20), st.integers(0, 9)), max_size=6),
+    start=st.integers(0, 12),
+    end=st.integers(0, 30),
+)
+def test_ranges_are_those_of_a_look_at_each_offset(
+    history: Epochs, others: list[Epochs], spans: list[tuple[int, int, int]], start: int, end: int
+) -> None:
+    owners = [history, *others]
+    segments = [
+        Seg(base, base + length, segment_epochs(owners[who % len(owners)], base, base + length))
+        for who, base, length in spans
+    ]
+    for segment in segments:
+        for offset in range(start, end):
+            reached = shared_end(segment, history, offset)
+            assert reached == reach_slowly(segment, history, offset)
+    found = plan_ranges(segments, history, start_offset=start, end_offset=end)
+    assert found == list(ranges_slowly(segments, history, start, end))

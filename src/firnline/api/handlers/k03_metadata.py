@@ -16,8 +16,8 @@ from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import INTERNAL_TOPICS, ZERO_UUID
 from firnline.base.limits import PARTITIONS_PER_REQUEST_MAX
 from firnline.broker.leaders import any_broker
-from firnline.controller.topic_names import creation_problem, name_problem
 from firnline.controller.topics import NewTopic
+from firnline.formats.topic_names import creation_problem, name_problem
 from firnline.metadata.image import NO_LEADER, ClusterImage, PartitionImage, TopicImage
 from firnline.protocol.messages.k03_metadata import (
     MetadataRequest,

@@ -95,7 +95,7 @@ def _answer(
             for each in quorum.voters.voters
             if not quorum.voters.is_sole(node.node_id)  # it may listen to no other node
         ],
-        controller_id=quorum.leader_id,
+        controller_id=quorum.answering_leader_id,
         controller_epoch=quorum.counters().epoch,
     )
     return [context.reply(response)]

@@ -20,7 +20,7 @@ from firnline.config.layers import (
     describe_broker,
     describe_topic,
 )
-from firnline.controller.topic_names import name_problem
+from firnline.formats.topic_names import name_problem
 from firnline.metadata.image import ResourceType
 from firnline.protocol.messages.k32_describe_configs import (
     DescribeConfigsRequest,

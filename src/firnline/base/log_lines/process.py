@@ -65,6 +65,25 @@ CONTROLLER_EXPOSED = LogLine(
     "bind it to the network of the other nodes, and use a firewall (docs/OPERATIONS.md, 'Who may reach the"
     " controllers')",
 )
+CONTROLLER_ELSEWHERE = LogLine(
+    _PROCESS,
+    WARNING,
+    "the quorum knows this controller at another port than it listens on",
+    ("key", "entry", "named_port", "listener", "listens_port"),
+    "The other nodes call the port of `key`. Unless something forwards it to this node, nobody reaches this"
+    " controller: with three it is missing in each election, alone it has no brokers.",
+    "name the same port in that key and in `listeners`; a port that is forwarded goes into"
+    " `advertised.listeners`, too",
+)
+CLOCK_DOUBTED = LogLine(
+    _PROCESS,
+    WARNING,
+    "the clock is far from the time at which this node last ran",
+    ("clock", "last_ran", "until"),
+    "The node was off for days, or a clock is wrong. If it is ahead, records, committed offsets and producers"
+    " age until `until` as if the node had not been off: nothing is deleted that was to be kept.",
+    "if the clock is wrong, set it and start the node again; if it is right, there is nothing to do",
+)
 OPEN_FILES_LIMIT_STAYS = LogLine(
     _PROCESS,
     INFO,

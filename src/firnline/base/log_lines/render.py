@@ -57,7 +57,9 @@ came before it has read again, and does not tell.
 - Of each line below, 20 are logged at once, and then one a second. What goes on gets fewer: after 200
   warnings of a kind one in five minutes, which makes 288 a day; after 1,000 other lines one in ten
   seconds; at debug 200 a second. The next one has `left_out`, the number of those that were not logged; or
-  `lines left out` says so. None is left out that names a log with a loss.
+  `lines left out` says so. None is left out that names a log with a loss. The first warning within an hour
+  about another partition, node, host or directory is logged also beyond that: of each kind 100 at once, and
+  then one in five minutes.
 - A reader of stderr that stops delays no request. 10,000 lines or 4 MiB wait for it; more are dropped, and
   `log lines were dropped` says how many. Lines that wait when a process is killed are lost.
 
@@ -69,7 +71,8 @@ for one broker, until that stops; any client may, as there is no authorization:
     kafka-configs.sh --bootstrap-server ... --entity-type broker-loggers --entity-name 1 --alter \\
         --add-config firnline.tiered=DEBUG
 
-Levels are named as Kafka names them there. `root` is the level of all loggers that have none of their own.
+Any client that reaches a broker may do that, as in Kafka without an authorizer. Levels are named as Kafka
+names them there. `root` is the level of all loggers that have none of their own.
 FATAL is CRITICAL in the log, and TRACE the same as DEBUG. Other libraries in the process, such as the client
 of a store, log nothing below INFO whatever the level of `root`: they would write every request, and secrets.
 

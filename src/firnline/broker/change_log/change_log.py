@@ -86,14 +86,14 @@ class ChangeLog:
         past = None if self._is_registered() else self._node_id
         effects = _brokers(delta, delta.brokers, past)
         for name in delta.features:
-            effects.append(
-                lines.FEATURE_CHANGED(
-                    feature=name,
-                    level=delta.after.features.get(name, 0),
-                    was=delta.before.features.get(name, 0),
-                    metadata_offset=delta.after.offset,
+            level, was = (image.features.get(name, 0) for image in (delta.after, delta.before))
+            if level != was:
+                offset = delta.after.offset
+                effects.append(
+                    lines.FEATURE_CHANGED(
+                        feature=name, level=level, was=was, metadata_offset=offset
+                    )
                 )
-            )
         found = self._lines(delta, now_ms, of_all=self._decides())
         if self._large_changes or _size(delta) > AT_ONCE:
             return effects + self._background.begin(self._in_slices(found), now_ms)

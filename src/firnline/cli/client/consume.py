@@ -23,8 +23,8 @@ from firnline.cli.client.member import Member, is_cooperative
 from firnline.cli.client.output import ClosedOutput, Output, Print, Unprintable, print_with
 from firnline.cli.client.parsing import delimiter_of, parsed
 from firnline.cli.client.progress import Progress, records_text
-from firnline.cli.client.reading import Partitions, Reading
-from firnline.cli.client.stopping import DeadlineMissed, Stopped, StopSignals, in_time
+from firnline.cli.client.reading import Partitions, Reading, Unreadable
+from firnline.cli.client.stopping import LATER_S, DeadlineMissed, Stopped, StopSignals, in_time
 from firnline.cli.client.topics import Cluster, leaderless
 from firnline.cli.records.positions import OFFSETS, Span, partitions_of, span_of
 from firnline.cli.show import broker_server_option, deadline, pairs, set_option
@@ -265,6 +265,7 @@ class Consumption:
         wish = self._wish
         found: dict[str, Any] = {
             "auto.offset.reset": "error",
+            "check.crcs": True,  # as Java's consumer; librdkafka's default prints other bytes without a word
             "enable.auto.commit": False,
             "enable.auto.offset.store": False,
             "enable.partition.eof": True,
@@ -293,16 +294,23 @@ class Consumption:
                 self._look(reading)
                 continue
             self._active_s, self._cut_off_s = time.monotonic(), None
-            found = reading.take(messages)
-            if found:
-                if self._wish.print_ is not None:
-                    self._print(found, self._wish.print_, output)
-                    self._active_s = time.monotonic()  # whoever reads stdout may have taken long
-                reading.written(found)
-                self._count += len(found)
+            try:
+                self._write(reading.take(messages), reading, output)
+            except Unreadable as problem:
+                self._write(problem.before, reading, output)
+                raise
             self._progress.show(self._count, reading.total)
             if self._count == self._wish.most:
                 return
+
+    def _write(self, found: Sequence[Any], reading: Reading, output: Output) -> None:
+        if not found:
+            return
+        if self._wish.print_ is not None:
+            self._print(found, self._wish.print_, output)
+            self._active_s = time.monotonic()  # whoever reads stdout may have taken long
+        reading.written(found)
+        self._count += len(found)
 
     def _print(self, messages: Sequence[Any], print_: Print, output: Output) -> None:
         try:
@@ -386,7 +394,7 @@ class Consumption:
         try:
             in_time(
                 lambda: self._consumer.list_topics(named, timeout=_ASK_S),
-                Deadline(_ASK_S + 0.5),
+                Deadline(_ASK_S + LATER_S),
                 self._stop,
             )
         except (self._library.KafkaException, DeadlineMissed):

@@ -13,11 +13,14 @@ from types import ModuleType
 from typing import Any
 
 from firnline.base.errors import ConfigError, FirnlineError
-from firnline.cli.client.stopping import StopSignals, in_time
+from firnline.cli.client.librdkafka_names import NAMES
+from firnline.cli.client.stopping import LATER_S, StopSignals, in_time
+from firnline.cli.terminal.names import did_you_mean
 from firnline.client.connection import Unreachable, parse_address
 from firnline.client.deadline import Deadline
 
 _BOOTSTRAP = ("bootstrap.servers", "metadata.broker.list")
+_UNKNOWN = re.compile(r'^No such configuration property: "([^"]*)"')
 # What it appends and prepends to its reasons: threads, states, its own names of nodes.
 _NOISE = re.compile(
     r"^(?:\[thrd:[^\]]*\]: )?(?:\S+/(?:bootstrap|\d+|GroupCoordinator): )?|"
@@ -95,6 +98,11 @@ def make(kind: Any, config: dict[str, Any]) -> Any:
     except Exception as problem:  # noqa: BLE001 - KafkaException, ValueError, TypeError: by setting
         inner = problem.args[0] if problem.args else problem
         text = inner.str() if hasattr(inner, "str") else str(inner)
+        if unknown := _UNKNOWN.search(text):
+            name = unknown[1]
+            # An older librdkafka may lack a name of the list: it is not its own nearest.
+            hint = did_you_mean(name, [each for each in NAMES if each != name])
+            raise ConfigError(f"-X: librdkafka has no setting {name!r}. {hint}".strip()) from None
         raise ConfigError(f"librdkafka refuses its settings: {plain(text)}") from None
 
 
@@ -117,7 +125,8 @@ def reach(bootstrap: str, deadline: Deadline, stop: StopSignals) -> None:
     addresses = [parse_address(text.strip()) for text in bootstrap.split(",") if text.strip()]
     if not addresses:
         raise Unreachable("no address given: expected host:port")
-    in_time(lambda: _first_of(addresses, deadline), deadline, stop)
+    limit = Deadline(deadline.left_s() + LATER_S)
+    in_time(lambda: _first_of(addresses, deadline), limit, stop)
 
 
 def _first_of(addresses: Sequence[tuple[str, int]], deadline: Deadline) -> None:

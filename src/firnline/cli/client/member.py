@@ -166,7 +166,7 @@ class Member:
             elif problem.code() == kind._MAX_POLL_EXCEEDED:
                 self._note(f"stdout took nothing for too long: group {self._group} goes on without")
             else:
-                refuse(key, problem, kind)
+                refuse(message, kind, found)
         if lost:
             self._go_on_behind([key for key in lost if key in self._next], found)
         return found

@@ -23,7 +23,7 @@ from firnline.cli.client.sending import (
     sentence,
 )
 from firnline.cli.client.stopping import Stopped, StopSignals
-from firnline.cli.client.topics import Cluster, leaderless
+from firnline.cli.client.topics import Cluster, leaderless, named
 from firnline.cli.records.input_format import Format
 from firnline.cli.records.json_lines import record_of
 from firnline.cli.records.lines import Decoder, Lines, plain_line
@@ -320,17 +320,37 @@ class Production:
             cluster = self._cluster(_LOOK_S)
             found = cluster.one(self._wish.topic)
             cluster.refuse(self._wish.topic, found)
+            wanted = self._wish.defaults.partition
+            return trouble_of(self._wish.topic, found.partitions, wanted, cluster.why_unreachable)
         except Stopped:
             return None
         except FirnlineError as problem:
             return str(problem)
-        without = [number for number, each in sorted(found.partitions.items()) if each.leader < 0]
-        if without:
-            return leaderless(self._wish.topic, without)
-        thin = [each for each in found.partitions.values() if len(each.isrs) < len(each.replicas)]
-        if thin:
+
+
+def trouble_of(
+    topic: str,
+    partitions: Mapping[int, Any],
+    wanted: int,
+    why_unreachable: Callable[[int], str | None],
+) -> str | None:
+    """Say what is wrong with partition `wanted` of a topic, or with any if it is -1; None: nothing.
+
+    A replica less is told last: the leader that is dead is often the reason for it.
+    why_unreachable  of a broker, by its id; None if it can be reached
+    """
+    looked_at = {n: each for n, each in sorted(partitions.items()) if wanted in (n, -1)}
+    without = [number for number, each in looked_at.items() if each.leader < 0]
+    if without:
+        return leaderless(topic, without)
+    for leader in dict.fromkeys(each.leader for each in looked_at.values()):
+        if why := why_unreachable(leader):
+            led = [number for number, each in looked_at.items() if each.leader == leader]
+            return f"broker {leader}, which leads {named(led)}, is not there: {why}"
+    for number, each in looked_at.items():
+        if len(each.isrs) < len(each.replicas):
             return (
-                f"partition {thin[0].id} has {len(thin[0].isrs)} of {len(thin[0].replicas)} replicas"
+                f"partition {number} has {len(each.isrs)} of {len(each.replicas)} replicas"
                 " in sync, which may be fewer than min.insync.replicas"
             )
-        return None
+    return None

@@ -157,11 +157,11 @@ class Partitions:
         return {key: max(start.value, begin) for key, begin in earliest.items()}
 
     def take(self, messages: Sequence[Any]) -> list[Any]:
-        found = []
+        found: list[Any] = []
         for message in messages:
             key = (message.topic(), message.partition())
             if message.error() is not None:
-                self._on_error(key, message)
+                self._on_error(key, message, found)
                 continue
             offset = message.offset()
             self._next[key] = offset + 1
@@ -172,7 +172,7 @@ class Partitions:
                 self._open.discard(key)
         return found
 
-    def _on_error(self, key: Key, message: Any) -> None:
+    def _on_error(self, key: Key, message: Any, found: Sequence[Any]) -> None:
         problem, kind = message.error(), self._cluster.library.KafkaError
         if problem.code() == kind._PARTITION_EOF:
             # Also where the last offsets have no record to print: markers of transactions, compacted away.
@@ -180,7 +180,7 @@ class Partitions:
         elif problem.code() == kind._AUTO_OFFSET_RESET:
             self._go_on_at_beginning(key)
         else:
-            refuse(key, problem, kind)
+            refuse(message, kind, found)
 
     def _go_on_at_beginning(self, key: Key) -> None:
         """Records were deleted before they were read, or the log is not the one that was read."""
@@ -209,9 +209,24 @@ class Partitions:
         """Nothing to keep: without a group nobody asks for it."""
 
 
-def refuse(key: tuple[str | None, int], problem: Any, kind: Any) -> None:
+class Unreadable(FirnlineError):
+    """The next records cannot be read. `before` are messages that came with the error, and are sound."""
+
+    def __init__(self, why: str, before: Sequence[Any]) -> None:
+        super().__init__(why)
+        self.before = before
+
+
+def refuse(message: Any, kind: Any, before: Sequence[Any]) -> None:
     """Raise FirnlineError for an error of a consumer, unless it passes by itself."""
-    topic, partition = key
+    topic, partition, problem = message.topic(), message.partition(), message.error()
+    if problem.code() == kind._BAD_MSG:
+        at = f"offset {message.offset()}: " if message.offset() >= 0 else ""
+        raise Unreadable(
+            f"{shown(topic or '?', partition)}: {at}{plain(problem.str())}. The broker sent damaged bytes:"
+            " `firnline doctor` says which replica, and what to do; -X check.crcs=false prints them",
+            before,
+        )
     if problem.code() in (kind.UNKNOWN_TOPIC_OR_PART, kind._UNKNOWN_TOPIC, kind._UNKNOWN_PARTITION):
         raise FirnlineError(f"{shown(topic or '?', partition)} is not there any more")
     if problem.fatal() or not problem.retriable():

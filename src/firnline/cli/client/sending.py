@@ -16,6 +16,7 @@ from firnline.cli.records.record import Headers, InputError, NewRecord
 from firnline.client.deadline import Deadline
 
 _SLICE_S = 0.1
+_GIVING_UP_S = 2.0
 _READ_BYTES = 1 << 18
 
 
@@ -74,7 +75,8 @@ class Sender:
 
     @property
     def delivered(self) -> int:
-        return self.accepted - sum(self._failures.values()) - self.queued
+        # An error about a broker is in the queue, too.
+        return max(0, self.accepted - sum(self._failures.values()) - self.queued)
 
     @property
     def unknown(self) -> int:
@@ -134,9 +136,14 @@ class Sender:
         self._producer.flush(seconds)
 
     def give_up(self) -> None:
-        """Count what is still queued, or under way, as failed."""
+        """Count what is still queued, or under way, as failed.
+
+        The queue of librdkafka also has its errors about brokers, and one of them ends a poll.
+        """
         self._producer.purge()
-        self._producer.poll(_SLICE_S)
+        deadline = Deadline(_GIVING_UP_S)
+        while self.queued and not deadline.is_over:
+            self._producer.poll(_SLICE_S)
 
 
 class Feed:

@@ -6,10 +6,13 @@ from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Self, TypeVar
 
+from firnline.base.errors import FirnlineError
 from firnline.client.deadline import Deadline
 
 T = TypeVar("T")
 _SLICE_S = 0.05
+# A call that keeps a deadline of its own is given up so much later: it says better what it waited for.
+LATER_S = 0.5
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -17,8 +20,11 @@ class Stopped(Exception):
     """A signal came while the command waited for something that it can do without."""
 
 
-class DeadlineMissed(Exception):
+class DeadlineMissed(FirnlineError):
     """A call did not return in time."""
+
+    def __init__(self) -> None:
+        super().__init__("no answer in time")
 
 
 class StopSignals:

@@ -1,20 +1,22 @@
 """Looks for topics and their leaders before records are sent or read, and says what is not there. WORLD."""
 
+import contextlib
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from firnline.base.errors import FirnlineError
-from firnline.cli.client.librdkafka import Complaints, plain, reason_of
-from firnline.cli.client.stopping import DeadlineMissed, StopSignals, in_time
-from firnline.client.connection import NoAnswer
+from firnline.cli.client.librdkafka import Complaints, plain, reach, reason_of
+from firnline.cli.client.stopping import LATER_S, DeadlineMissed, StopSignals, in_time
+from firnline.client.connection import NoAnswer, Unreachable
 from firnline.client.deadline import Deadline
 from firnline.config.parse import is_slip, nearest
-from firnline.controller.topic_names import name_problem
+from firnline.formats.topic_names import name_problem
 
 # For so long a broker that makes topics by itself may still say that there is none.
 _CREATION_S = 2.0
 _PAUSE_S = 0.1
+_REACH_S = 1.0
 # Times that ListOffsets takes for the ends of a log.
 EARLIEST, LATEST = -2, -1
 # Names in librdkafka; for some of them it does not say that they can be retried.
@@ -57,6 +59,7 @@ class Cluster:
         self.timeout_s = timeout_s
         self.stop = stop
         self.broker_id = -1  # of any broker, once topics were asked for
+        self.brokers: Mapping[int, Any] = {}  # by id, as metadata had them last
         self._bootstrap = bootstrap
         self._has_answered = False
 
@@ -81,10 +84,10 @@ class Cluster:
         problem = None
         try:
             left_s = max(0.05, self.deadline.left_s())
-            return in_time(lambda: call(left_s), Deadline(left_s + 0.5), self.stop)
+            return in_time(lambda: call(left_s), Deadline(left_s + LATER_S), self.stop)
         except self.library.KafkaException as found:
             problem = found
-        except DeadlineMissed:
+        except (DeadlineMissed, TimeoutError):
             pass
         self.client.poll(0)  # what librdkafka has to say is said by its callbacks
         if refusal := self.complaints.refusal:
@@ -116,12 +119,33 @@ class Cluster:
         """Return the metadata of all topics, by name."""
         answer = self.ask(lambda left_s: self.client.list_topics(timeout=left_s))
         self.broker_id = min(answer.brokers, default=-1)
+        self.brokers = answer.brokers
         found: dict[str, Any] = answer.topics
         return found
 
     def one(self, topic: str) -> Any:
         """Return the metadata of one topic. If an AdminClient asks, brokers may make it."""
-        return self.ask(lambda left_s: self.client.list_topics(topic, timeout=left_s)).topics[topic]
+        answer = self.ask(lambda left_s: self.client.list_topics(topic, timeout=left_s))
+        self.brokers = answer.brokers
+        return answer.topics[topic]
+
+    def why_unreachable(self, broker_id: int) -> str | None:
+        """Say why a broker accepts no connection within a second; None if it does, or is not known.
+
+        Metadata calls a broker that was killed the leader until its session is over.
+        """
+        broker = self.brokers.get(broker_id)
+        if broker is None:
+            return None
+        host = f"[{broker.host}]" if ":" in broker.host else broker.host
+        address = f"{host}:{broker.port}"
+        try:
+            reach(address, Deadline(_REACH_S), self.stop)
+        except Unreachable as problem:
+            return str(problem)
+        except DeadlineMissed:
+            return f"cannot reach a broker at {address}: no answer in time"
+        return None
 
     def is_missing(self, topic: str) -> bool:
         """Whether the cluster has no such topic."""
@@ -164,7 +188,8 @@ class Cluster:
 
     def pause(self) -> None:
         """Wait a moment before the next question."""
-        in_time(lambda: time.sleep(_PAUSE_S), Deadline(1.0), self.stop)
+        with contextlib.suppress(DeadlineMissed):  # a busy machine: it was a pause all the same
+            in_time(lambda: time.sleep(_PAUSE_S), Deadline(_PAUSE_S + LATER_S), self.stop)
 
     def refuse(self, topic: str, found: Any) -> None:
         """Raise FirnlineError if the metadata of a topic says that it cannot be used."""
@@ -267,7 +292,7 @@ class Cluster:
 
         try:
             left_s = max(0.05, self.deadline.left_s())
-            return in_time(lambda: ask(left_s), Deadline(left_s), self.stop)
+            return in_time(lambda: ask(left_s), Deadline(left_s + LATER_S), self.stop)
         except (self.library.KafkaException, DeadlineMissed, TimeoutError, KeyError):
             return None  # forbidden, or not a setting of this broker
 
@@ -290,10 +315,14 @@ def leaderless(topic: str, partitions: Sequence[int]) -> str:
     """Say which partitions have no leader."""
     if not partitions:
         return f"topic {topic} has no leader yet"
-    shown = ", ".join(map(str, partitions[:5])) + (", ..." if len(partitions) > 5 else "")
     verb = "has" if len(partitions) == 1 else "have"
-    noun = "partition" if len(partitions) == 1 else "partitions"
-    return f"{noun} {shown} of topic {topic} {verb} no leader"
+    return f"{named(partitions)} of topic {topic} {verb} no leader"
+
+
+def named(partitions: Sequence[int]) -> str:
+    """Return the first partitions in words, such as `partitions 0, 2`."""
+    shown = ", ".join(map(str, partitions[:5])) + (", ..." if len(partitions) > 5 else "")
+    return f"{'partition' if len(partitions) == 1 else 'partitions'} {shown}"
 
 
 def nearest_topic(topic: str, known: Collection[str]) -> str | None:

@@ -7,6 +7,7 @@ serve, or do not allow, is told apart from a check that found nothing.
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from firnline.base.errors import Code, FirnlineError, KafkaError, some_of
@@ -29,10 +30,14 @@ _NO_CONTROLLER = Trouble(
     "no-controller",
     "the cluster",
     "no controller is active: no leader is elected, no topic is made, no ISR changes",
-    "start controllers until a majority of them runs; firnline cluster status names those that do not answer",
+    "start controllers until a majority of them runs; `firnline cluster status` names those that do not"
+    " answer",
 )
 # How long one check may take, and what it watches besides.
 _CHECK_S = 5.0
+
+
+_NO_WAYS: Mapping[int, str] = MappingProxyType({})
 
 
 class Seen(NamedTuple):
@@ -42,12 +47,14 @@ class Seen(NamedTuple):
     alive           the brokers of the metadata that answer
     silent          those that do not: each is a finding already
     has_controller  else nothing can be changed, and metadata is old
+    ways_back       by id, what brings a broker back that is not there
     """
 
     topics: Mapping[str, Any]
     alive: Collection[int]
     silent: Collection[int]
     has_controller: bool
+    ways_back: Mapping[int, str]
 
 
 def check_cluster(
@@ -58,6 +65,7 @@ def check_cluster(
     *,
     silent: Collection[int] = (),
     has_controller: bool = True,
+    ways_back: Mapping[int, str] = _NO_WAYS,
 ) -> list[Trouble]:
     """Run all checks on some topics, or on all; return what was found.
 
@@ -66,7 +74,7 @@ def check_cluster(
     watch_s  over how long a lag or a move is watched, if there is one; 0: they are not watched
     looked   how much was looked at is counted here
 
-    silent, has_controller: see Seen.
+    silent, has_controller, ways_back: see Seen.
     """
     answer = admin.metadata(sorted(topics) or None)
     seen = Seen(
@@ -74,6 +82,7 @@ def check_cluster(
         [row.node_id for row in answer.brokers if row.node_id not in silent],
         silent,
         has_controller,
+        ways_back,
     )
     found: list[Trouble] = []
     checks: tuple[tuple[str, Callable[[Admin], Iterator[Trouble]]], ...] = (
@@ -120,11 +129,12 @@ def _look_at_dead_brokers(seen: Seen) -> Iterator[Trouble]:
         names = list(dict.fromkeys(place.topic for place in places))
         sizes = [len(part.replica_nodes) for name in names for part in seen.topics[name].partitions]
         move = _move(" ".join(names), seen.alive, max(sizes))
+        back = seen.ways_back.get(broker, "start it")
         yield Trouble(
             "broker-not-alive",
             f"broker {broker}",
             f"{count_of(len(places), 'partition')} should have a replica on it",
-            f"start it; or, if it never comes back: {move}, then firnline broker unregister {broker}",
+            f"{back}; or, if it never comes back: {move}, then `firnline broker unregister {broker}`",
         )
 
 
@@ -135,7 +145,7 @@ def _look_at_leaders(seen: Seen, looked: Counter[str]) -> Iterator[Trouble]:
         looked["partitions"] += len(topic.partitions)
         dead = [part for part in topic.partitions if part.leader_id < 0]
         if dead:
-            yield _without_leader(name, dead)
+            yield _without_leader(name, dead, seen.alive)
         for part in topic.partitions:
             if part.leader_id >= 0 and part.replica_nodes:
                 first = part.replica_nodes[0]
@@ -149,19 +159,25 @@ def _look_at_leaders(seen: Seen, looked: Counter[str]) -> Iterator[Trouble]:
                 "leaders-elsewhere",
                 f"broker {broker}",
                 f"of the {preferred[broker]} partitions for which it is preferred, others lead {count}",
-                "firnline partition elect --all (auto.leader.rebalance.enable does it by itself in a while)",
+                "`firnline partition elect --all` (auto.leader.rebalance.enable does it by itself later)",
             )
 
 
-def _without_leader(name: str, dead: Sequence[Any]) -> Trouble:
+def _without_leader(name: str, dead: Sequence[Any], alive: Collection[int]) -> Trouble:
     last_in_sync = sorted({broker for part in dead for broker in part.isr_nodes})
-    start = f"start {_brokers(last_in_sync)}: all acknowledged records are there"
+    missing = [broker for broker in last_in_sync if broker not in alive]
+    start = f"start {_brokers(missing)}: all acknowledged records are there"
+    if not missing:
+        start = (
+            f"{_brokers(last_in_sync)} cannot serve it, and no other replica is in sync: the log there says"
+            " why, and what to put back (`partition is not served`)"
+        )
     return Trouble(
         "no-leader",
         f"topic {name}",
         f"nobody leads {_partitions(dead)}",
         f"{start}; only if it never comes back, and records may be lost:"
-        f" firnline partition elect {_word(name, dead)} --unclean",
+        f" `firnline partition elect {_word(name, dead)} --unclean`",
     )
 
 
@@ -187,7 +203,8 @@ def _look_at_isrs(admin: Admin, seen: Seen, looked: Counter[str]) -> Iterator[Tr
             remedy = f"start {_brokers(dead)}; or, if it never comes back: {move}"
         else:
             remedy = (
-                f"{_brokers(missing)} must catch up: firnline topic describe {name} says how far"
+                f"{_brokers(missing)} must catch up: `firnline topic describe {name}` says how far. If one"
+                " does not, its log says why: `replica does not follow its leader`"
             )
         what = f"acks=all is refused for {_partitions(low)}: fewer than {text} replicas are in sync"
         yield Trouble("under-min-isr", f"topic {name}", what, remedy)
@@ -207,7 +224,7 @@ def _look_at_factors(admin: Admin, seen: Seen, looked: Counter[str]) -> Iterator
         least = min((len(part.replica_nodes) for part in topic.partitions), default=factor)
         if least >= factor:
             continue
-        remedy = f"{_move(name, seen.alive, factor)} --replication-factor {factor}"
+        remedy = _move(name, seen.alive, factor, f" --replication-factor {factor}")
         yield Trouble(
             "few-replicas",
             f"topic {name}",
@@ -238,7 +255,7 @@ def _directory(each: Directory) -> Trouble:
         f"broker {each.broker}",
         f"{each.path}: {each.problem}",
         "mend or replace the disk (the broker's log says what failed), and restart the broker;"
-        " firnline log-dirs shows the result",
+        " `firnline log-dirs` shows the result",
     )
 
 
@@ -257,7 +274,7 @@ def _look_at_moves(
                 "move-to-dead-broker",
                 str(row.place),
                 f"it moves to {_brokers(dead)}, which is not alive",
-                f"start it, or firnline partition cancel {row.topic}:{row.partition}",
+                f"start it, or `firnline partition cancel {row.topic}:{row.partition}`",
             )
     if not first or not watch_s:
         return
@@ -272,7 +289,7 @@ def _look_at_moves(
                 str(row.place),
                 f"nothing was copied in {watch_s:g} s: {copied} of {size}",
                 f"see the logs of {_brokers(row.adding)} and of the leader;"
-                f" firnline partition cancel {row.topic}:{row.partition} calls it off",
+                f" `firnline partition cancel {row.topic}:{row.partition}` calls it off",
             )
 
 
@@ -302,9 +319,9 @@ def _index(part: Any) -> int:
     return int(part.partition_index)
 
 
-def _move(words: str, alive: Collection[int], size: int) -> str:
+def _move(words: str, alive: Collection[int], size: int, option: str = "") -> str:
     """Return the command that moves partitions with so many replicas to live brokers; ID is a new one."""
     lack = size - len(alive)
     ids = [*map(str, sorted(alive)), *["ID"] * lack]
-    command = f"firnline partition move {words} --brokers {','.join(ids)}"
+    command = f"`firnline partition move {words} --brokers {','.join(ids)}{option}`"
     return f"start {count_of(lack, 'new broker')}, then {command}" if lack > 0 else command

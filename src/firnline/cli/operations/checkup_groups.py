@@ -95,7 +95,7 @@ def _out_of_range(
             "offset-out-of-range",
             f"group {group}, topic {topic}",
             f"committed for partition {some_of(said, 3)}; its consumers go where auto.offset.reset says",
-            f"stop them, then firnline group reset {quote(group)} --topic {word} --to-current --execute"
+            f"stop them, then `firnline group reset {quote(group)} --topic {word} --to-current --execute`"
             " (takes the nearest offset there is)",
         )
 
@@ -127,7 +127,9 @@ def _growing(group: str, state: str, moments: list[_Look], watch_s: float) -> Tr
     what = f"{count_of(lag, 'record')} behind, {grown} more than {watch_s:g} s ago"
     name = quote(group)
     if state == "Empty":
-        remedy = f"nobody reads: start its consumers; or, if it has had its day, firnline group delete {name}"
+        remedy = f"nobody reads: start its consumers; or, if it is not needed, `firnline group delete {name}`"
     else:
-        remedy = f"firnline group describe {name} shows where; add consumers, up to one for each partition"
+        remedy = (
+            f"`firnline group describe {name}` shows where; add consumers, up to one a partition"
+        )
     return Trouble("lag-grows", f"group {group}", what, remedy)

@@ -14,21 +14,23 @@ from firnline.client.status import ALIVE, FENCED, NO_ANSWER, BrokerState, Survey
 # By kinds of `firnline.api.health`.
 REMEDIES: Mapping[str, str] = MappingProxyType(
     {
-        "appends-fail": "free space on that disk, or give it a larger one: firnline log-dirs --by topic"
+        "appends-fail": "free space on that disk, or give it a larger one: `firnline log-dirs --by topic`"
         " says what is large; producers and followers go on by themselves",
-        "disk-nearly-full": "firnline log-dirs --by topic says what is large; firnline topic alter TOPIC"
-        " --set retention.ms=MS deletes old records",
+        "disk-nearly-full": "`firnline log-dirs --by topic` says what is large; `firnline topic alter TOPIC"
+        " --set retention.ms=MS` deletes old records",
         "disk-silent": "dmesg on that machine says more; if the disk does not come back, replace it, and"
         " restart the broker",
-        "tier-store-fails": "mend the store, its network or its credentials: firnline tier status has its"
+        "clock-doubted": "if the clock of that machine is wrong, set it and restart the broker; if not, there"
+        " is nothing to do",
+        "tier-store-fails": "mend the store, its network or its credentials: `firnline tier status` has its"
         " error; copies go on by themselves",
-        "tier-copies-fail": "firnline tier status says for each partition why; copies go on by themselves"
+        "tier-copies-fail": "`firnline tier status` says for each partition why; copies go on by themselves"
         " when that is mended",
-        "tier-copies-behind": "firnline tier status says what waits, and why",
-        "metadata-lost": "firnline quorum snapshots; docs/OPERATIONS.md, Metadata snapshots, says how it"
+        "tier-copies-behind": "`firnline tier status` says what waits, and why",
+        "metadata-lost": "`firnline quorum snapshots`; docs/OPERATIONS.md, Metadata snapshots, says how it"
         " takes part again",
         "snapshot-fails": "look at the space and the state of that disk; the node tries again by itself",
-        "snapshot-damaged": "firnline quorum snapshots; docs/OPERATIONS.md, Metadata snapshots",
+        "snapshot-damaged": "`firnline quorum snapshots`; docs/OPERATIONS.md, Metadata snapshots",
     }
 )
 # Found by the check of directories; what is over, and shown by `firnline cluster status`; and what only
@@ -56,7 +58,8 @@ def look_at_nodes(found: Survey, topics: Collection[str] = ()) -> Iterator[Troub
             what = f"it is in {broker.state}: it hands over its partitions, and ends"
             yield Trouble("broker-leaves", _where(broker), what, "start it again when it has ended")
         elif not broker.replicas:  # else it is found with its partitions
-            remedy = f"start it; or, if it never comes back: firnline broker unregister {broker.broker_id}"
+            back = ways_back(found).get(broker.broker_id, "start it")
+            remedy = f"{back}; or, if it never comes back: `firnline broker unregister {broker.broker_id}`"
             yield Trouble("broker-not-alive", _where(broker), "it is fenced", remedy)
 
 
@@ -67,11 +70,11 @@ def _controllers(found: Survey) -> Iterator[Trouble]:
             "no-controller",
             "controllers",
             "; ".join(["no controller is active, so nothing can be changed", *lines]),
-            "start controllers until a majority of them runs; firnline quorum status says which do",
+            "start controllers until a majority of them runs; `firnline quorum status` says which do",
         )
         return
     for line in lines:
-        remedy = "start it, or mend its network; its log, and firnline quorum status, say more"
+        remedy = "start it, or mend its network; its log, and `firnline quorum status`, say more"
         yield Trouble("controller", "controllers", line, remedy)
 
 
@@ -86,14 +89,25 @@ def _silent(broker: BrokerState, why: str) -> Trouble:
     what = f"it does not answer at {broker.address}: {why}"
     if broker.leads:
         what += f"; it was the leader of {count_of(broker.leads, 'partition')}"
+    return Trouble("broker-silent", _where(broker), what, _way_back(why))
+
+
+def ways_back(found: Survey) -> dict[int, str]:
+    """Return for each fenced broker what brings it back, by whether its process answers."""
+    fenced = [each.broker_id for each in found.state.brokers if each.state == FENCED]
+    return {each: _way_back(found.probes[each].why) for each in fenced if each in found.probes}
+
+
+def _way_back(why: str | None) -> str:
+    """Return what to do about a broker that is not there. why: why it does not answer; None: it answers."""
+    if why is None:
+        return "its process runs and answers, but no controller counts it in: the end of its log says why"
     if _REFUSED in why:
-        remedy = "start it: no process listens there; the end of its log says why"
-    else:
-        remedy = (
-            "its process hangs, or was stopped (kill -CONT PID lets it go on), or is cut off: mend that,"
-            " or restart it"
-        )
-    return Trouble("broker-silent", _where(broker), what, remedy)
+        return "start it: no process listens there; the end of its log says why"
+    return (
+        "its process hangs, or was stopped (kill -CONT PID lets it go on), or is cut off: mend that,"
+        " or restart it"
+    )
 
 
 def _where(broker: BrokerState) -> str:

@@ -45,17 +45,26 @@ def command(
         found = directories(admin, brokers or None, places)
     if style == "json":
         as_json([_for_programs(each) for each in found])
-    elif by == "directory":
-        rows([_directory(each) for each in found], style, empty="no directories")
     else:
-        shown = _by_topic(found) if by == "topic" else _by_partition(found)
-        rows(shown, style, empty="no replicas")
+        print_table(found, by)
     wrong = [each for each in found if each.problem]
     for each in wrong:
         where = f"directory {each.path}" if each.path else "directories"
         click.echo(f"broker {each.broker}: {where}: {each.problem}", err=True)
     if wrong:
         sys.exit(SOMETHING_IS_WRONG)
+
+
+def print_table(found: Sequence[Directory], by: str) -> None:
+    """Print a row for each directory, topic or partition. A path that is too long has its own line."""
+    shown = {
+        "directory": lambda: [_directory(each) for each in found],
+        "topic": lambda: _by_topic(found),
+        "partition": lambda: _by_partition(found),
+    }[by]()
+    empty = "no directories" if by == "directory" else "no replicas"
+    path = ["directory"]
+    rows(shown, "table", empty=empty, less_important=path, essential=path)
 
 
 def _directory(each: Directory) -> dict[str, Any]:

@@ -5,6 +5,7 @@ second; else nothing is completed, and nothing is said.
 """
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 ANSWER_S = 1.0
 VARIABLE = "_FIRNLINE_COMPLETE"
+# Where each shell looks for it by itself; zsh once its `fpath` names the folder.
 SHELLS = {
     "bash": "~/.local/share/bash-completion/completions/firnline",
     "zsh": "~/.zfunc/_firnline",
@@ -61,13 +63,16 @@ def _matches(
 
 @click.command()
 @click.argument("shell", type=click.Choice(list(SHELLS)))
-def command(shell: str) -> None:
+@click.option("--install", is_flag=True, help="Write it where new shells find it, and print where.")
+def command(shell: str, install: bool) -> None:
     """Print the script that completes commands, options, topics and groups in a shell.
 
+    With --install it is written to one of these files; its folder is made where it is missing:
+
     \b
-    bash: firnline completion bash > ~/.local/share/bash-completion/completions/firnline
-    zsh:  firnline completion zsh > ~/.zfunc/_firnline      (with fpath+=~/.zfunc before compinit)
-    fish: firnline completion fish > ~/.config/fish/completions/firnline.fish
+    bash: ~/.local/share/bash-completion/completions/firnline  (for the package bash-completion)
+    zsh:  ~/.zfunc/_firnline                                   (with fpath+=~/.zfunc before compinit)
+    fish: ~/.config/fish/completions/firnline.fish
 
     Or for this shell alone: eval "$(firnline completion bash)". Topics and groups are those of the cluster
     that the command would ask, if it answers within a second.
@@ -76,4 +81,11 @@ def command(shell: str) -> None:
 
     found = get_completion_class(shell)
     assert found is not None
-    click.echo(found(cli, {}, "firnline", VARIABLE).source())
+    script = found(cli, {}, "firnline", VARIABLE).source()
+    if not install:
+        click.echo(script)
+        return
+    path = Path(SHELLS[shell]).expanduser()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(script + "\n")
+    click.echo(f"wrote {path}: new shells complete")

@@ -17,6 +17,7 @@ import click
 
 from firnline.base.errors import FirnlineError
 from firnline.cli.terminal.names import explained_usage
+from firnline.cli.terminal.table import wrapped
 
 OK, FAILED, WRONG_USAGE, SOMETHING_IS_WRONG, INTERRUPTED, NOBODY_READS = 0, 1, 2, 3, 130, 141
 # The table of docs/reference/cli.md.
@@ -82,7 +83,10 @@ def _outcome(command: click.Command) -> int:
     """Return the exit code of `command`; show what it raises."""
     stdout = sys.stdout
     try:
-        code = command.main(prog_name="firnline", standalone_mode=False)
+        try:
+            code = command.main(prog_name="firnline", standalone_mode=False)
+        finally:
+            _write_log()
     except SystemExit as end:
         if sys.stdout is not stdout:  # click puts another there when nobody reads
             return NOBODY_READS
@@ -109,7 +113,8 @@ def show_failure(problem: Exception) -> int:
     elif isinstance(problem, OSError):
         where = "cannot write" if problem.errno in _OF_WRITES else None
         where = problem.filename if problem.filename is not None else where
-        said = f"{where}: {problem.strerror}" if where else str(problem.strerror or problem)
+        what = str(problem.strerror or problem) or type(problem).__name__
+        said = f"{where}: {problem.strerror}" if where else what
     else:
         what = " ".join(f"{type(problem).__name__}: {problem}".split()).rstrip(".")
         said = (
@@ -119,11 +124,26 @@ def show_failure(problem: Exception) -> int:
     return FAILED
 
 
+def _write_log() -> None:
+    """Wait until another thread has written what was logged: the line of an error is the last one.
+
+    If the reader of stderr has stopped, nothing more is written there: it would wait for ever, and a node
+    that has failed would never be started again.
+    """
+    logging = sys.modules.get("logging")  # most commands never import it
+    for handler in logging.root.handlers if logging else ():
+        # stderr is closed, or its disk is full; or Ctrl-C ends the wait, and not what the command says.
+        with contextlib.suppress(OSError, ValueError, KeyboardInterrupt):
+            handler.flush()
+        if getattr(handler, "is_stuck", False):
+            sys.stderr = None
+
+
 def _print_line(line: str) -> None:
     """Print to stderr, if anybody is there."""
-    if sys.stderr is not None:  # None: closed; print would take stdout
+    if sys.stderr is not None:  # None: closed or nobody reads; print would take stdout
         with contextlib.suppress(OSError, ValueError):
-            print(line, file=sys.stderr, flush=True)
+            print(wrapped(line, sys.stderr), file=sys.stderr, flush=True)
 
 
 def _flushed(code: int) -> int:

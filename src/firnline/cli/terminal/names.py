@@ -18,6 +18,8 @@ _UNKNOWN = {
     Code.UNKNOWN_TOPIC_OR_PARTITION: "topic",
     Code.GROUP_ID_NOT_FOUND: "group",
 }
+# What older releases of click have in place of an exception with the name, such as 8.1.
+_NO_COMMAND = re.compile(r"No such command (['\"])(.*)\1\.")
 
 
 class UnknownName(FirnlineError):
@@ -58,6 +60,8 @@ def explained_usage(problem: click.ClickException) -> click.ClickException:
         return problem
     group = context.command
     command = getattr(problem, "command_name", None)
+    if command is None and (unknown := _NO_COMMAND.fullmatch(problem.message)):
+        command = unknown[2]
     if command is not None and isinstance(group, click.Group):
         known = group.list_commands(context)
         hint = did_you_mean(command, known, remedy=f"There are: {', '.join(known)}")

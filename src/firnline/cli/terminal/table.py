@@ -3,9 +3,11 @@
 No cell is ever cut or folded: if even the columns that matter do not fit, the terminal breaks the line.
 """
 
+import re
+import shutil
 import unicodedata
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from textwrap import TextWrapper
+from typing import TextIO
 
 import click
 
@@ -14,6 +16,8 @@ _BETWEEN = 2
 _INDENT = " " * 4
 # These say what a row is about: they are the last to be left out.
 _FIRST = 2
+# A word, with the blanks before it. What is in backticks is one: people copy it.
+_PARTS = re.compile(r"\s*(?:[^\s`]*`[^`]*`\S*|\S+)")
 
 
 def that_fit(
@@ -58,17 +62,10 @@ def lines_of(
     for level in range(height):
         line = _line({name: padded[name][level] for name in names}, names, widths, numbers)
         yield click.style(line, bold=True) if is_stacked else line
-    folded = TextWrapper(
-        width,
-        initial_indent=_INDENT,
-        subsequent_indent=_INDENT,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
     for row in rows:
         yield _line(row, names, widths, numbers)
         for name in below:
-            yield from folded.wrap(row[name])
+            yield from folded(row[name], width, indent=_INDENT)
 
 
 def _line(
@@ -93,3 +90,27 @@ def width_of(text: str) -> int:
         0 if unicodedata.combining(each) else 2 if unicodedata.east_asian_width(each) in "WF" else 1
         for each in text
     )
+
+
+def wrapped(text: str, stream: TextIO | None) -> str:
+    """Return a text for a terminal without a line break within a word; for a pipe or a file, as it is."""
+    if stream is None or not stream.isatty():
+        return text
+    width = shutil.get_terminal_size().columns
+    return "\n".join("\n".join(folded(line, width)) for line in text.splitlines())
+
+
+def folded(text: str, width: int, *, indent: str = "") -> Iterator[str]:
+    """Iterate over lines of at most `width` columns; a longer word has a line of its own. Blanks are kept.
+
+    `textwrap` counts characters: a line of wide ones would be twice as long as the terminal.
+    """
+    line = ""
+    for part in _PARTS.findall(text):
+        if line.strip() and width_of(indent + line + part.rstrip()) > width:
+            yield indent + line.rstrip()
+            line = part.lstrip()
+        else:
+            line += part
+    if line.strip():
+        yield indent + line.rstrip()

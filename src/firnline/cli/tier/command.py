@@ -73,7 +73,11 @@ def status(topic: str | None, bootstrap: str, style: str) -> None:
                 if all(broker.has_answered for broker in brokers)
                 else "no tiered partitions are known: not every broker has answered"
             ),
-            less_important=("log_start", "local_start", "local", "waiting"),
+            # What is wrong comes last, and stays where names are long.
+            less_important=(
+                *("log_start", "local_start", "local", "waiting"),
+                *("remote", "log_end", "remote_end"),
+            ),
         )
         problems = [line for broker in brokers for line in _problems(broker)]
         problems += reasons(found, closing, is_everything=topic is None and not problems)
@@ -175,8 +179,11 @@ def flush(topic: str, partitions: tuple[int, ...], bootstrap: str, style: str) -
 
 
 def _without_problem(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the row without its problem, which is too long for a table."""
-    return {name: value for name, value in row.items() if name != "problem"}
+    """Return the row without its problem, which is too long for a table. -1 is no offset, and not shown."""
+    found = {name: value for name, value in row.items() if name != "problem"}
+    if row["highest_remote_offset"] < 0:
+        found["highest_remote_offset"] = None
+    return found
 
 
 command.add_command(check)

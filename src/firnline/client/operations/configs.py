@@ -14,6 +14,7 @@ from firnline.client.operations.partitions import topics_named
 from firnline.client.operations.patience import ask_controller, ask_to_wait
 from firnline.client.wire import refuse
 from firnline.config.parse import nearest
+from firnline.config.topic import LEASES
 from firnline.protocol.messages.k32_describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -146,6 +147,9 @@ def refuse_unknown(admin: Admin, resource: Resource, keys: Iterable[str]) -> Non
     if resource.kind == BROKER_RESOURCE and not resource.name:
         some_broker = Resource(BROKER_RESOURCE, str(admin.metadata([]).brokers[0].node_id))
     known = {each.key for each in describe(admin, some_broker)}
+    if resource.kind == TOPIC_RESOURCE:
+        # Described only while there is one; it may have ended since somebody looked.
+        known.add(LEASES)
     for key in keys:
         if key in known or key.startswith(_OF_A_LISTENER):
             continue

@@ -13,7 +13,7 @@ from firnline.base.ids import TopicPartition
 from firnline.client.admin import Admin
 from firnline.client.connection import Connection
 from firnline.client.operations.patience import ask_to_wait, repeat
-from firnline.client.wire import refuse
+from firnline.client.wire import refuse, refuse_topic
 from firnline.config.parse import nearest
 from firnline.protocol.messages.k02_list_offsets import (
     ListOffsetsPartition,
@@ -56,7 +56,7 @@ def topics_named(admin: Admin, names: Collection[str]) -> dict[str, Any]:
             raise KafkaError(
                 Code.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {topic.name}{hint}"
             )
-        refuse(topic.error_code, None, f"topic {topic.name}")
+        refuse_topic(topic.error_code, topic.name)
     return {topic.name: topic for topic in answer.topics}
 
 

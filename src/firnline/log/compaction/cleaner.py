@@ -19,7 +19,7 @@ from crc32c import crc32c
 from firnline.base.errors import KafkaError, ProtocolError, StorageError
 from firnline.base.native import native
 from firnline.base.ports import Buffer
-from firnline.base.units import INT64_MAX
+from firnline.base.units import INT64_MAX, wrap_int64
 from firnline.log.checkpoint import DAMAGE_REMEDY
 from firnline.log.compaction.offset_map import OffsetMap
 from firnline.log.compaction.transactions import CleanedTransactions
@@ -100,14 +100,6 @@ def _record(body: Buffer, start: int, end: int) -> _Record:
     return _Record(start, time_at, offset_at, stop, time_delta, offset_delta, key, value_size >= 0)
 
 
-def _wrapped(difference: int) -> int:
-    """Return a difference of timestamps in 64 bits, as clients add and Kafka subtracts them.
-
-    A producer may write any: with a timestamp far from ours the sum is right again where it wraps.
-    """
-    return (difference - _INT64_MIN) % (1 << 64) + _INT64_MIN
-
-
 def map_body_python(
     body: Buffer,
     count: int,
@@ -173,7 +165,7 @@ def filter_body_python(
             if not shift:
                 out += body[record.start : record.end]
                 continue
-            moved = _wrapped(record.time_delta + shift)
+            moved = wrap_int64(record.time_delta + shift)
             front = bytes(body[record.time_at - 1 : record.time_at]) + varint(moved)
             out += varint(len(front) + record.end - record.offset_at)
             out += front + body[record.offset_at : record.end]
@@ -340,7 +332,7 @@ class BatchCleaner:
         return found
 
     def _with_horizon(self, path: str, header: BatchHeader, data: Buffer) -> Buffer:
-        shift = _wrapped(header.base_timestamp - self._horizon_ms)
+        shift = wrap_int64(header.base_timestamp - self._horizon_ms)
         # No horizon yet, so no tombstone goes; and without a shift the records stay as they are.
         found = self._filtered(path, header, data, False, shift)
         changed = header._replace(attributes=header.attributes | DELETE_HORIZON_MASK)
@@ -358,7 +350,7 @@ class BatchCleaner:
         if not is_spent or header.attributes & DELETE_HORIZON_MASK:
             return data
         body = body_of(path, header, data)
-        shift = _wrapped(header.base_timestamp - self._horizon_ms)
+        shift = wrap_int64(header.base_timestamp - self._horizon_ms)
         everything = OffsetMap(2, bytes(16))  # covers nothing, so that nothing goes
         found = filter_body(
             body,

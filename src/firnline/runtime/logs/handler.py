@@ -14,20 +14,23 @@ from collections import deque
 
 LINES_MAX = 10_000
 BYTES_MAX = 4 * 1024 * 1024
-# How long the end of the process waits for the reader.
+# How long the end of the process waits for a reader that takes nothing, and for one that is slow.
 END_S = 1.0
+END_S_MAX = 10.0
 _BLOCKED_WAIT_MS = 200
 
 
 class BackgroundHandler(logging.Handler):
     """Writes to a file descriptor.
 
-    dropped  lines that nobody will see
+    dropped   lines that nobody will see
+    is_stuck  a `flush` gave up waiting, and no line was written since: whoever reads has stopped
     """
 
     def __init__(self, fd: int, *, lines_max: int = LINES_MAX, bytes_max: int = BYTES_MAX) -> None:
         super().__init__()
         self.dropped = 0
+        self.is_stuck = False
         self._fd = fd
         self._lines_max, self._bytes_max = lines_max, bytes_max
         self._lines: deque[bytes] = deque()
@@ -62,12 +65,22 @@ class BackgroundHandler(logging.Handler):
             self._changed.notify_all()
 
     def flush(self) -> None:
-        """Wait until all lines are written, for a second at most."""
-        until_s = time.monotonic() + END_S
+        """Wait until all lines are written, until END_S after the last one at most.
+
+        Python calls it once more when the process ends: that waits for nothing where the first gave up.
+        """
+        now_s = time.monotonic()
         with self._changed:
+            until_s, last_s = now_s + (0 if self.is_stuck else END_S), now_s + END_S_MAX
+            left = len(self._lines)
             while self._lines or self._is_writing:
-                left_s = until_s - time.monotonic()
+                now_s = time.monotonic()
+                if len(self._lines) < left:
+                    until_s = min(now_s + END_S, last_s)
+                left = len(self._lines)
+                left_s = until_s - now_s
                 if left_s <= 0 or self._thread is None or not self._thread.is_alive():
+                    self.is_stuck = until_s < last_s  # else it is only slow
                     return
                 self._changed.wait(left_s)
 
@@ -82,6 +95,7 @@ class BackgroundHandler(logging.Handler):
                 self._size_bytes -= len(data)
                 self._is_writing = True
             if self._write(data):
+                self.is_stuck = False
                 self._report_dropped()
             else:
                 with self._changed:

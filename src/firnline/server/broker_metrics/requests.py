@@ -20,6 +20,7 @@ from firnline.api.dispatch import RequestCount
 from firnline.base.counting.requests import CopiedTimes
 from firnline.base.counting.times import quantile_ms
 from firnline.base.errors import Code
+from firnline.protocol.versions import kafka_name
 from firnline.runtime.loop import Runtime
 from firnline.server.broker_metrics.window import Window
 
@@ -91,11 +92,6 @@ def look(runtime: Runtime, lateness: tuple[int, ...], now_s: float) -> RequestFa
     )
 
 
-def bean_name(name: str) -> str:
-    """Return Kafka's name of an API: ListOffsets for list_offsets."""
-    return "".join(word.capitalize() for word in name.split("_"))
-
-
 def twins(name: str, words: str, labels: Sequence[str]) -> tuple[Metric, Metric]:
     """Return two families for one counter: `_total`, and `persec`, as two common rule files print it."""
     return (
@@ -152,7 +148,7 @@ class RequestFamilies:
 
 def _named(row: RequestCount) -> Iterator[tuple[str, int, CopiedTimes]]:
     """Iterate over (name, requests, times): of a Fetch also by who sent it, as in Kafka."""
-    name = bean_name(row.name)
+    name = kafka_name(row.name)
     if row.name != "fetch":
         yield name, row.requests, row.times
         return
@@ -186,7 +182,7 @@ def _errors(rows: Sequence[RequestCount]) -> Iterator[Metric]:
     families = twins(_NETWORK + "errors", "Error codes in responses.", ["request", "error"])
     counts: dict[tuple[str, str], int] = Counter()
     for row in rows:
-        name = bean_name(row.name)
+        name = kafka_name(row.name)
         counts[name, Code.NONE.name] += row.answers_without_error
         for code, count in row.errors.items():
             counts[name, _error_name(code)] += count

@@ -142,6 +142,10 @@ class DirtyReplicas:
         found: Partition | None = process.machine.broker.hosted.by_id.get(key)
         return found
 
+    def is_hosted(self, node_id: int, key: PartitionKey) -> bool:
+        """Whether that broker runs, and has a log of the partition."""
+        return self._hosted(node_id, key) is not None
+
     def hosted(self, node_id: int) -> list[tuple[PartitionKey, str, PartitionImage]]:
         """The partitions with a replica there, in order of their names."""
         return [

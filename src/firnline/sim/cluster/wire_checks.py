@@ -348,7 +348,10 @@ class WireChecks:
             batch = history.batch_at(base_offset) if latest_ms >= timestamp_ms else None
             if batch is None:
                 continue
-            for row in records(batch, next(headers(batch))):
+            header = next(headers(batch))
+            if header.last_offset < start_offset:
+                continue
+            for row in records(batch, header):
                 if row.timestamp_ms >= timestamp_ms and row.offset >= start_offset:
                     return row.offset
         return None
@@ -371,6 +374,9 @@ class WireChecks:
             if header.next_offset <= position or header.base_offset >= checked_to:
                 continue
             if history.is_skipped(header.base_offset):
+                continue
+            # The answer was on its way when the last replica lost what that leader had committed.
+            if history.is_given_up(leader_epoch, header.base_offset):
                 continue
             batch = history.batch_at(header.base_offset)
             what = f"{name(key)}: consumer {number} got"

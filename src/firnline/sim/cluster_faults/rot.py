@@ -3,8 +3,9 @@
 Only one replica of a partition rots at a time, while another one in its ISR is clean and runs. It counts as
 dirty until nothing with a flipped bit is left, and it again has everything that is committed. The operator
 follows docs/OPERATIONS.md: if another replica is in sync, the partition's directory is moved away and fetched
-again; if none is, a good copy is restored. If a tiered replica lost leader epochs, another one has to lead;
-this one then takes them from the tier. Source: decision 0023; reliability d 92, d 93.
+again; if none is, or the others leave the ISR meanwhile, a good copy is restored. If a tiered replica lost
+leader epochs, another one has to lead; this one then takes them from the tier. Source: decision 0023;
+reliability d 92, d 93.
 """
 
 from typing import NamedTuple
@@ -170,13 +171,39 @@ class RotFaults(RaceFaults):
             self._let_another_lead(replica)
         elif self._wipe is None and may_stop:
             host.kill()
+            files = host.fs.files(replica.directory)
+            moved = {name: inode.repaired(inode.data) for name, inode in files.items()}
             host.fs.remove_dir(replica.directory)
             host.fs.sync_dir(replica.directory.rpartition("/")[0])
             self._world.note(-1, f"{replica.directory} of {host.node_id} is moved away")
             self.dirty.is_rotten(host.node_id, replica.key)
             self._keep_down(host, 100 * MS)
+            self._world.after(_LOOK_US, self._look_after, replica, moved)
         else:
             self._world.after(_LOOK_US, self._operate, replica)
+
+    def _look_after(self, replica: ReplicaLocation, moved: dict[str, bytes]) -> None:
+        """Wait until it is fetched again; restore it, whole, if no other replica is in sync any more."""
+        host, state = replica.host, self.dirty.partition(replica.key)
+        is_gone = state is None or host.node_id not in state.replicas
+        if is_gone or self.dirty.is_hosted(host.node_id, replica.key):
+            return
+        is_last = state is not None and state.isr == (host.node_id,)
+        is_last = is_last and not host.fs.exists(replica.directory)
+        may_stop = self._is_over or self.dirty.may_stop(host.node_id)
+        if not (is_last and may_stop and host.process is not None and host.process.is_ready):
+            self._world.after(_LOOK_US, self._look_after, replica, moved)
+            return
+        host.kill()
+        host.fs.make_dir(replica.directory)
+        for name, data in moved.items():
+            file = host.fs.open(f"{replica.directory}/{name}", create=True)
+            file.append(data)
+            file.sync()
+        for path in (replica.directory, replica.directory.rpartition("/")[0]):
+            host.fs.sync_dir(path)
+        self._world.note(-1, f"{replica.directory} of {host.node_id} is put back whole")
+        host.start()
 
     def _let_another_lead(self, replica: ReplicaLocation) -> None:
         """Restart a leader that lost leader epochs: as a follower it takes them from the tier."""

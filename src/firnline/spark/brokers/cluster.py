@@ -9,11 +9,19 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
-from firnline.base.errors import Code, ConfigError, FirnlineError, KafkaError, ProtocolError
+from firnline.base.errors import (
+    Code,
+    ConfigError,
+    FirnlineError,
+    KafkaError,
+    ProtocolError,
+    some_of,
+)
 from firnline.base.ids import Uuid
 from firnline.client.admin import TOPIC_RESOURCE, Admin
 from firnline.client.connection import Connection, Unreachable
 from firnline.client.wire import refuse
+from firnline.config.parse import nearest
 from firnline.protocol.messages.k02_list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -38,6 +46,7 @@ CLEANUP_POLICY = "cleanup.policy"
 GAP_SETTINGS = (CLEANUP_POLICY, "retention.ms", "retention.bytes")
 _TOPICS_IN_REQUEST = 500
 _CONSUMER = -1
+_ABSENT = (Code.UNKNOWN_TOPIC_OR_PARTITION, Code.INVALID_TOPIC_EXCEPTION)
 # What passes when metadata is read again: leaders move, brokers start, high watermarks catch up.
 PASSING = frozenset(
     {
@@ -73,6 +82,10 @@ class NoAnswer(FirnlineError):
     """Brokers gave no answer that can be used: whoever runs them must act."""
 
 
+class NotReached(ConfigError):
+    """None of the addresses has a broker: they are wrong, or all brokers are away."""
+
+
 class Brokers:
     """The cluster behind some bootstrap addresses. Not thread-safe. Use as a context manager.
 
@@ -94,9 +107,25 @@ class Brokers:
         """Return topics by name, None for all that exist. ConfigError if one of `names` does not exist."""
 
         def ask() -> dict[str, LiveTopic]:
-            return {topic.name: topic for topic in map(_live, self._admin.metadata(names).topics)}
+            found = self._admin.metadata(names).topics
+            for topic in found:
+                if topic.error_code in _ABSENT:
+                    raise self._no_such_topic(topic.name)
+            return {topic.name: topic for topic in map(_live, found)}
 
         return self._until_answered(ask)
+
+    def cluster_id(self) -> str:
+        """Return the id of the cluster."""
+        return self._until_answered(lambda: str(self._admin.metadata([]).cluster_id))
+
+    def _no_such_topic(self, name: str) -> ConfigError:
+        there = [each.name for each in self._admin.metadata(None).topics if not each.is_internal]
+        near = nearest(name, there)
+        hint = f"; did you mean {near}?" if near else ""
+        return ConfigError(
+            f"no such topic in the cluster{hint}", topic=name, there=some_of(sorted(there))
+        )
 
     def offsets(self, wishes: Mapping[Key, int], *, read_committed: bool) -> dict[Key, Found]:
         """Return the offset at each wish: EARLIEST, LATEST, or a timestamp in ms. -1: no such record."""
@@ -264,12 +293,10 @@ class Brokers:
         try:
             return Admin(self._settings.servers, timeout_s=self._settings.timeout_s)
         except Unreachable as problem:
-            raise ConfigError(f"kafka.bootstrap.servers: {problem}") from None
+            raise NotReached(f"kafka.bootstrap.servers: {problem}") from None
 
 
 def _live(topic: Any) -> LiveTopic:
-    if topic.error_code in (Code.UNKNOWN_TOPIC_OR_PARTITION, Code.INVALID_TOPIC_EXCEPTION):
-        raise ConfigError("no such topic in the cluster", topic=topic.name)
     refuse(topic.error_code, None, f"topic {topic.name}")
     partitions = sorted(part.partition_index for part in topic.partitions)
     return LiveTopic(topic.name, topic.topic_id, tuple(partitions))

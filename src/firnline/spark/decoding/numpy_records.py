@@ -95,7 +95,8 @@ def _read_fields(body: Bytes, group: Group, columns: tuple[str, ...]) -> _Fields
         np.repeat(heads.column("max_timestamp"), counts),
         np.repeat(heads.column("base_timestamp"), counts) + timestamp_delta,
     )
-    if (timestamp_ms > TIMESTAMP_MS_MAX).any() or (timestamp_ms < -TIMESTAMP_MS_MAX).any():
+    is_late = (timestamp_ms > TIMESTAMP_MS_MAX).any() or (timestamp_ms < -TIMESTAMP_MS_MAX).any()
+    if is_late and "timestamp" in columns:
         raise Corrupt("a timestamp out of range")
     key = value = _Spans(at, at, np.zeros(len(at), dtype=np.bool_))
     header_count = np.zeros(len(at), dtype=np.int64)

@@ -57,6 +57,10 @@ def parse_brokers(
         retry_interval_ms=_integer(options, _INTERVAL, 10),
         poll_timeout_ms=_integer(options, _POLL, 120_000),
     )
+    if BOOTSTRAP in options and not servers and chosen != TIER:
+        raise ConfigError(
+            f"{BOOTSTRAP} is empty, as a variable that is not set: name brokers, or leave it out"
+        )
     if chosen == TIER or (chosen == AUTO and not servers):
         return TIER, None
     if not servers:

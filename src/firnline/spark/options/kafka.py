@@ -17,6 +17,8 @@ BOOTSTRAP = "kafka.bootstrap.servers"
 
 # Those that decide which rows are read.
 ACTING = (ISOLATION_LEVEL, CHECK_CRCS)
+# A slip in one of these changes what is read: without brokers the tail is missing.
+_NEAR = (*ACTING, BOOTSTRAP)
 # The official source refuses them too.
 _REFUSED = {
     "auto.offset.reset": "where to begin is said by startingOffsets or startingTimestamp",
@@ -25,10 +27,10 @@ _REFUSED = {
     "enable.auto.commit": "the source commits no offsets",
     "interceptor.classes": "an interceptor could change what is read",
 }
-# How the settings of a Kafka consumer begin. Each of them passes: it says how to reach brokers, to
-# authenticate, to fetch or to belong to a group.
 # Above this, a name is taken for one that acts.
 _ALIKE = 0.85
+# How the settings of a Kafka consumer begin. Each of them passes: it says how to reach brokers, to
+# authenticate, to fetch or to belong to a group.
 _CONSUMER = (
     "allow.auto.create.", "auto.commit.", "auto.include.", "bootstrap.servers", "client.", "config.",
     "connections.", "default.api.", "enable.metrics.", "exclude.internal.", "fetch.", "group.", "heartbeat.",
@@ -54,7 +56,7 @@ def check_kafka_options(names: Iterable[str]) -> list[str]:
             raise ConfigError(f"option {name} is not supported: {_REFUSED[setting]}")
         if is_known(setting):
             continue
-        near = nearest(name, ACTING, alike=_ALIKE)
+        near = nearest(name, _NEAR, alike=_ALIKE)
         if near:
             raise ConfigError(f"unknown option {name}; did you mean {near}?")
         notes.append(f"option {name} is no setting of a Kafka consumer; it has no effect")

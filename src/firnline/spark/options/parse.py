@@ -31,6 +31,8 @@ from firnline.spark.schema import AUTO, CHUNK_BYTES, DECODERS, SPLIT_BYTES
 from firnline.stores.registry import URI_FORMS
 
 EARLIEST, LATEST = -2, -1
+# The value is given by `load.load` alone, which keeps to what `pushdown` says about it.
+PUSHDOWN, BY_LOAD = "pushdown", "by-load"
 TASKS_MAX = 20_000
 
 _SIZES = {"": 1, "b": 1, "k": KIB, "m": MIB, "g": GIB}
@@ -55,7 +57,7 @@ KNOWN = (
     "minPartitions",
     "maxRecordsPerPartition",
     "maxTasks",
-    "pushdown",
+    PUSHDOWN,
     "groupIdPrefix",
     "fetchOffset.numRetries",
     "fetchOffset.retryIntervalMs",
@@ -72,7 +74,7 @@ KNOWN = (
     "decoder",
     "table",  # only `records` comes here; the system tables have options of their own
 )
-_RECORDS = "records"
+RECORDS = "records"
 _PLACES = tuple(name for name in KNOWN if name.startswith(("starting", "ending")))
 # The official source ignores them in a batch read, and says so.
 _STREAMING = (MAX_OFFSETS, MIN_OFFSETS, MAX_DELAY, MAX_BYTES)
@@ -99,7 +101,7 @@ class Options(NamedTuple):
     min_partitions, max_records_per_partition
                if one is given, offsets are divided as in the official source, else bytes
     max_tasks  of a division of bytes
-    notes      what the user is to be told about options that have no effect
+    notes      what the user is to be told about options: one has no effect, or nothing is read
     on_gap     one of GAP_ACTIONS; None: `fail_on_data_loss` alone decides
     reports_gaps
                the table `gaps` is read: nothing that is missing is an error, each gap is a row
@@ -151,10 +153,13 @@ def parse_options(given: Mapping[str, str], *, is_stream: bool = False) -> Optio
     options = {name.lower(): value for name, value in given.items()}
     for name in given:
         _refuse_unknown(name)
-    if options.get("table", _RECORDS).strip().lower() != _RECORDS:
+    if options.get("table", RECORDS).strip().lower() != RECORDS:
         raise ConfigError("a system table can only be read with spark.read", table=options["table"])
     notes = check_kafka_options([name for name in options if name.startswith(PREFIX)])
-    notes += _without_effect_in_streams(options) if is_stream else _without_effect(options)
+    if is_stream:
+        _refuse_in_a_stream(options)
+    else:
+        notes += _without_effect(options)
     uri, store_settings = parse_tier(options)
     read_from, brokers = parse_brokers(options, has_tier=bool(uri))
     if read_from == TIER:
@@ -166,6 +171,8 @@ def parse_options(given: Mapping[str, str], *, is_stream: bool = False) -> Optio
             notes.append(f"{BOOTSTRAP} is not used: {READ_FROM}={TIER} reads what the tier has")
     as_of = _as_of(options)
     topics, pattern, assigned = _strategy(options, as_of)
+    if assigned is not None and not any(assigned.values()):
+        notes.append("assign names no partition, so nothing is read")
     return Options(
         tier_uri=uri,
         topics=topics,
@@ -182,7 +189,7 @@ def parse_options(given: Mapping[str, str], *, is_stream: bool = False) -> Optio
         min_partitions=_count(options, "minPartitions", most=INT32_MAX),
         max_records_per_partition=_count(options, "maxRecordsPerPartition"),
         max_tasks=_count(options, "maxTasks") or TASKS_MAX,
-        takes_filters=_flag(options, "pushdown", False) and not is_stream,
+        takes_filters=_takes_filters(options, is_stream=is_stream),
         read_committed=_reads_committed(options, as_of),
         split_bytes=_size(options, "splitBytes", SPLIT_BYTES),
         chunk_bytes=_size(options, "chunkBytes", CHUNK_BYTES, most=GIB),
@@ -196,6 +203,24 @@ def parse_options(given: Mapping[str, str], *, is_stream: bool = False) -> Optio
         notes=tuple(notes),
         on_gap=_on_gap(options),
     )
+
+
+def _takes_filters(options: Mapping[str, str], *, is_stream: bool) -> bool:
+    """Whether Spark's filters narrow the plan: only if each query of the `load()` has one."""
+    given = options.get(PUSHDOWN, "false").strip().lower()
+    if given == "false":
+        return False
+    if is_stream:
+        raise ConfigError(
+            f"{PUSHDOWN} is no option of a stream, which takes no filters: leave it out"
+        )
+    if given != BY_LOAD:
+        raise ConfigError(
+            f"{PUSHDOWN}={given} is no option: Spark would use the plan of one query for others of the same"
+            " load(), which would lack rows. Use firnline.spark.load.load(spark, options): its queries are"
+            " planned for their filters, and none lacks a row"
+        )
+    return True
 
 
 def _on_gap(options: Mapping[str, str]) -> str | None:
@@ -268,22 +293,14 @@ def _without_effect(options: Mapping[str, str]) -> list[str]:
     ]
 
 
-def _without_effect_in_streams(options: Mapping[str, str]) -> list[str]:
-    """Refuse options that say where a read ends; return notes."""
+def _refuse_in_a_stream(options: Mapping[str, str]) -> None:
+    """Refuse options of batch reads, such as those that say where a read ends."""
     ends = [name for name in _PLACES if name.startswith("ending") and name.lower() in options]
     if ends or "asof" in options:
         raise ConfigError(
             f"a stream has no end: leave out {', '.join(ends or ['asOf'])}."
             " trigger(availableNow=True) ends with what there is"
         )
-    if ON_GAP.lower() in options:
-        raise ConfigError(
-            f"{ON_GAP} is an option of batch reads: leave it out. What a stream does about gaps is said by"
-            " failOnDataLoss, and the table gaps explains them"
-        )
-    if "pushdown" in options and _flag(options, "pushdown", False):
-        return ["pushdown has no effect in a stream: Spark hands its filters to batch reads only"]
-    return []
 
 
 def _refuse_unknown(name: str) -> None:
@@ -293,6 +310,8 @@ def _refuse_unknown(name: str) -> None:
         return
     if lower.startswith(PREFIX) and lower != PREFIX:
         return
+    if lower == "path":
+        raise ConfigError(f"load() takes no path: the option {TIER_URI} says where the tier is")
     near = nearest(lower, known)
     hint = f"; did you mean {known[near]}?" if near else f"; known are {', '.join(KNOWN)}"
     raise ConfigError(f"unknown option {name}{hint}")
@@ -323,7 +342,9 @@ def _assigned(text: str | None) -> Mapping[str, tuple[int, ...]] | None:
         return None
     value = _json(text, "assign", '{"topic": [0, 1]}')
     for partitions in value.values():
-        if not isinstance(partitions, list) or not all(type(p) is int for p in partitions):
+        if not isinstance(partitions, list) or not all(
+            type(p) is int and p <= INT32_MAX for p in partitions
+        ):
             raise ConfigError('assign is not like {"topic": [0, 1]}', given=text)
     return {topic: tuple(sorted(set(partitions))) for topic, partitions in value.items()}
 
@@ -361,7 +382,8 @@ def _by_partition(
         for partition, given in partitions.items():
             # The official source takes 23.0 as well, which pandas writes for a column with gaps.
             value = int(given) if type(given) is float and given.is_integer() else given
-            if type(value) is not int or not partition.isdecimal():
+            is_number = type(value) is int and value <= INT64_MAX
+            if not is_number or not partition.isdecimal() or int(partition) > INT32_MAX:
                 raise ConfigError(f"{name} is not like {example}", given=text)
             refused = LATEST if name.startswith("starting") else EARLIEST
             if not is_time and (value < EARLIEST or (value == refused and not is_stream)):

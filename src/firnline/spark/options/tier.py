@@ -24,6 +24,10 @@ def parse_tier(options: Mapping[str, str]) -> tuple[str, dict[str, str]]:
     options  the user's, with names in lower case. Raises ConfigError, which names the option and no value
     """
     uri = options.get(TIER_URI, "").strip()
+    if TIER_URI in options and not uri:
+        raise ConfigError(
+            f"{TIER_URI} is empty, as a variable that is not set: give it, or leave it out"
+        )
     path = path_of(uri) if uri else None
     if path is not None:
         refuse_relative(TIER_URI, uri if uri.startswith("~") else path)

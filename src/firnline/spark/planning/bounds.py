@@ -8,6 +8,7 @@ from firnline.base.errors import ConfigError
 from firnline.base.units import INT64_MAX
 from firnline.spark.gaps.causes import (
     EXPIRED_OR_DELETED,
+    FAIL,
     NOT_WRITTEN,
     TRUNCATED,
     UNDECIDED,
@@ -27,6 +28,14 @@ from firnline.spark.planning.cut import Bounds
 from firnline.spark.schema import DataLoss
 
 _log = logging.getLogger(__name__)
+_REMEDY = (
+    "give offsets that are there, or failOnDataLoss=false to read those that are; the table `gaps` says why"
+    " offsets are missing"
+)
+_REMEDY_OF_CUT = (
+    "pin(options, lease_s=...) makes a cut whose records stay; failOnDataLoss=false reads those of this one"
+    " that are there; the table `gaps` says why offsets are missing"
+)
 
 
 class Ends(NamedTuple):
@@ -59,6 +68,8 @@ class Ends(NamedTuple):
 
     def left_out(self, start: int, end: int) -> tuple[Missing, ...]:
         """Return what of the requested offsets [start, end) is below the log start or above the end."""
+        if self.log_start_offset <= start and end <= self.end_offset:
+            return ()
         detail = (
             f"the log start is {self.log_start_offset}; retention.ms, retention.bytes and DeleteRecords"
             " move it"
@@ -148,6 +159,8 @@ def lose(options: Options, cause: str, why: str, ends: Ends, **facts: int) -> No
         **{} if options.on_gap is None else {"cause": cause, "onGap": options.on_gap},
     )
     if is_refused(options.on_gap, fail_on_data_loss=options.fail_on_data_loss, cause=cause):
+        if options.on_gap != FAIL:  # which refuses failOnDataLoss=false
+            problem.facts["remedy"] = _REMEDY if options.as_of is None else _REMEDY_OF_CUT
         raise problem
     if options.on_gap is None:
         warn_of(_log, problem)

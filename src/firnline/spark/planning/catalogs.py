@@ -6,7 +6,7 @@ out follows from one rule: a segment serves an offset, or does not, whatever oth
 """
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import attrgetter
 from typing import NamedTuple, TypeVar
 
@@ -14,7 +14,7 @@ from firnline.base.ids import Uuid
 from firnline.base.units import INT64_MAX
 from firnline.spark.planning.calls import Calls
 from firnline.spark.planning.cut import Bounds
-from firnline.spark.planning.plan import Gap, Range, Segment, lineage_ranges, segment_in, segment_of
+from firnline.spark.planning.plan import SEGMENTS, Gap, Range, Segment, lineage_ranges
 from firnline.stores.port import ObjectStore
 from firnline.tiered.catalog.format import (
     ROWS_MAX,
@@ -24,7 +24,7 @@ from firnline.tiered.catalog.format import (
     PartRef,
     decode_part_as,
 )
-from firnline.tiered.objects.catalog_reader import read_head, with_newest
+from firnline.tiered.objects.catalog_reader import read_head_as, with_newest
 from firnline.tiered.objects.layout import (
     HeadName,
     old_parts_folder,
@@ -76,11 +76,17 @@ _decoding = threading.Lock()
 class PartitionRows:
     """The segments of one catalog version that have been read so far, and the parts that have not.
 
+    tail      the rows of the head, which itself has none: `read_rows`
+    is_empty  whether the catalog names no segment at all
+
     Methods raise ObjectMissing if a part is gone, which implies a newer version, and CatalogCorrupt.
     """
 
-    def __init__(self, store: ObjectStore, head: CatalogHead, calls: Calls) -> None:
+    def __init__(
+        self, store: ObjectStore, head: CatalogHead, tail: Sequence[Segment], calls: Calls
+    ) -> None:
         self.head = head
+        self.is_empty = not (tail or head.parts)
         self._store, self._calls = store, calls
         self._removed = {segment_id for segment_id, _ in head.removed}
         folder_of = parts_folder if head.version > 1 else old_parts_folder
@@ -88,7 +94,8 @@ class PartitionRows:
         self._keys: set[str] = set()
         self._segments: list[Segment] = []
         self._unread: list[PartRef] = []
-        self._take([segment_of(row) for row in head.tail], head.parts)
+        self._last: tuple[tuple[int, int], Sequence[Range | Gap]] | None = None
+        self._take(tail, head.parts)
 
     @property
     def unread(self) -> tuple[PartRef, ...]:
@@ -108,18 +115,16 @@ class PartitionRows:
                 return
             self._read(refs)
 
-    def ranges(self, start_offset: int, end_offset: int) -> list[Range | Gap]:
-        """Return the lineage in [start, end) by the segments that have been read."""
-        head = self.head
-        near = (
-            s for s in self._segments if s.end_offset >= start_offset and s.base_offset < end_offset
-        )
-        return lineage_ranges(
-            near,
-            head.epochs,
-            start_offset=max(start_offset, head.log_start_offset),
-            end_offset=min(end_offset, head.log_end_offset),
-        )
+    def ranges(self, start_offset: int, end_offset: int) -> Sequence[Range | Gap]:
+        """Return the lineage in [start, end) by the segments that have been read. Ends with a Range."""
+        start = max(start_offset, self.head.log_start_offset)
+        end = min(end_offset, self.head.log_end_offset)
+        # A plan asks where the lineage ends, whether the log goes on, and then for the same ranges.
+        if self._last is None or self._last[0] != (start, end):
+            near = [s for s in self._segments if s.end_offset >= start and s.base_offset < end]
+            found = lineage_ranges(near, self.head.epochs, start_offset=start, end_offset=end)
+            self._last = (start, end), found
+        return self._last[1]
 
     def from_the_top(self) -> Iterator[list[Range]]:
         """Yield the ranges of the lineage above all unread parts, then read the highest part, and so on.
@@ -156,10 +161,10 @@ class PartitionRows:
     def _read_part(self, ref: PartRef) -> tuple[list[Segment], list[PartRef]]:
         data = self._store.get(ref.key, 0, ref.size_bytes + 1)
         with _decoding:
-            return decode_part_as(segment_in, data, ref)
+            return decode_part_as(SEGMENTS, data, ref)
 
     def _take(self, rows: Iterable[Segment], refs: Iterable[PartRef]) -> None:
-        start = self.head.log_start_offset
+        start, self._last = self.head.log_start_offset, None
         self._segments += [
             r for r in rows if r.end_offset >= start and r.segment_id not in self._removed
         ]
@@ -168,12 +173,19 @@ class PartitionRows:
         self._unread += [ref for ref in refs if ref.end_offset >= start]
 
 
+def read_rows(
+    store: ObjectStore, topic_id: Uuid, partition: int, name: HeadName, calls: Calls
+) -> PartitionRows:
+    """Read the head `name`, and what it has of the rows. Raises ObjectMissing, CatalogCorrupt."""
+    return PartitionRows(store, *read_head_as(SEGMENTS, store, topic_id, partition, name), calls)
+
+
 def has_segment(store: ObjectStore, topic_id: Uuid, partition: int, wanted: Segment) -> bool:
     """Whether the newest catalog still names a segment; reads only the parts that can."""
 
     def look(topic_id: Uuid, partition: int, name: HeadName) -> bool:
         with Calls(store) as calls:
-            rows = PartitionRows(store, read_head(store, topic_id, partition, name), calls)
+            rows = read_rows(store, topic_id, partition, name, calls)
             rows.read(
                 lambda ref: (
                     ref.start_offset <= wanted.end_offset and ref.end_offset >= wanted.end_offset

@@ -94,7 +94,10 @@ def parse_cut(text: str) -> Cut:
                 raise ValueError(f"{given['lease']!r} is no lease")
         return Cut(topics, bool(ISOLATION.index(given["isolation"])), lease)
     except (ValueError, TypeError, KeyError, AttributeError) as problem:
-        raise ConfigError(f"asOf is not like {_EXAMPLE}", problem=repr(problem)) from None
+        raise ConfigError(
+            f"asOf is neither like {_EXAMPLE} nor the absolute path of a file with that",
+            problem=f"{problem} is missing" if isinstance(problem, KeyError) else problem,
+        ) from None
 
 
 def _topic(given: Mapping[str, Any]) -> TopicCut:

@@ -18,6 +18,8 @@ _LOWEST, _BEYOND = -INT64_MAX - 1, INT64_MAX + 1
 EVERYTHING: Spans = ((_LOWEST, _BEYOND),)
 NOTHING: Spans = ()
 _MICROS = 1000
+# Of the filters of many queries: 200 kB of text, which each plan reads.
+SPANS_MAX = 10_000
 
 
 def spans_of(operator: str, values: Iterable[int]) -> Spans:
@@ -46,6 +48,12 @@ def _joined(spans: Iterable[tuple[int, int]]) -> Spans:
     return tuple(joined)
 
 
+def _either(some: Spans, others: Spans) -> Spans:
+    """Return the numbers that are in one of both, and those between them if there would be too many spans."""
+    joined = _joined((*some, *others))
+    return joined if len(joined) <= SPANS_MAX else ((joined[0][0], joined[-1][1]),)
+
+
 def overlap(some: Spans, others: Spans) -> Spans:
     """Return the numbers that are in both."""
     if others == EVERYTHING:
@@ -55,6 +63,9 @@ def overlap(some: Spans, others: Spans) -> Spans:
 
 def within(spans: Spans, start: int, end: int) -> Spans:
     """Return the numbers of `spans` in [start, end)."""
+    if len(spans) == 1:  # mostly, and then for each segment of a plan
+        low, high = max(spans[0][0], start), min(spans[0][1], end)
+        return ((low, high),) if low < high else ()
     first = max(bisect_right(spans, (start, _BEYOND)) - 1, 0)
     last = bisect_right(spans, (end, _LOWEST))
     inside = ((max(low, start), min(high, end)) for low, high in spans[first:last])
@@ -63,8 +74,11 @@ def within(spans: Spans, start: int, end: int) -> Spans:
 
 def without(some: Spans, others: Iterable[tuple[int, int]]) -> Spans:
     """Return the numbers of `some` that are not in `others`, which may be in any order."""
+    joined = _joined(others)
+    if len(joined) == 1 and some and joined[0][0] <= some[0][0] and some[-1][1] <= joined[0][1]:
+        return ()  # mostly: nothing is missing
     found, at = [], _LOWEST
-    for start, end in _joined(others):
+    for start, end in joined:
         if at < start:
             found.append((at, start))
         at = end
@@ -125,6 +139,15 @@ class Filters(NamedTuple):
             (_ceil_ms(start), _ceil_ms(end)) for start, end in spans_of(operator, values_micros)
         )
         return self._replace(times_ms=overlap(self.times_ms, _joined(spans)))
+
+    def or_else(self, other: "Filters") -> "Filters":
+        """Return filters that take each row of either: of topics nothing is said unless both say the same."""
+        return Filters(
+            _either(self.offsets, other.offsets),
+            _either(self.times_ms, other.times_ms),
+            _either(self.partitions, other.partitions),
+            self.topics if self.topics == other.topics else (),
+        )
 
     def and_topic(self, operator: str, values: Iterable[str]) -> "Filters":
         """Return the filters with one more comparison of the column `topic`, `starts` included."""

@@ -70,6 +70,8 @@ def live_topics(
         pattern = re.compile(options.pattern)
         there = brokers.topics(None)
         topics = {name: there[name] for name in sorted(there) if pattern.search(name)}
+        if not topics:
+            warn(_log, "no topic matches subscribePattern", pattern=options.pattern)
     else:
         names = options.topics if options.assigned is None else options.assigned
         topics = brokers.topics(list(dict.fromkeys(names)))
@@ -117,6 +119,12 @@ def _partitions(options: Options, topic: LiveTopic) -> list[int]:
     there: Iterable[int] = topic.partitions
     if options.as_of is not None:
         there = sorted(options.as_of.topics[topic.name].partitions)
+        unknown = sorted(set(there) - set(topic.partitions))
+        if unknown:  # a topic never has fewer partitions than it had
+            raise ConfigError(
+                "asOf has partitions that the topic never had: is it as it was printed?",
+                topic=topic.name, partitions=unknown,
+            )  # fmt: skip
     if options.assigned is None:
         return list(there)
     wanted = options.assigned[topic.name]

@@ -5,7 +5,6 @@ may serve an offset only if its leader epoch there is the partition's (then both
 in Raft). Source: KIP-405; spec 3.5, T62; spark section 4 'Partition planning'.
 """
 
-from array import array
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from itertools import pairwise
@@ -15,6 +14,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from firnline.base.ids import NO_OFFSET, Uuid
+from firnline.base.native import native
 from firnline.base.units import INT64_MAX, ceil_div
 from firnline.formats import offset_index
 from firnline.formats.leader_epoch_checkpoint import Epochs
@@ -27,6 +27,7 @@ from firnline.tiered.catalog.format import (
     CatalogCorrupt,
     CatalogSegment,
     RowFields,
+    RowForm,
     fields_of,
 )
 from firnline.tiered.lineage import plan_ranges
@@ -35,7 +36,7 @@ from firnline.tiered.objects.fingerprint import (
     decode_fingerprint,
     pack_fingerprint,
 )
-from firnline.tiered.objects.layout import LOG
+from firnline.tiered.objects.layout import LOG, SUFFIXES
 
 INDEX_ENTRY = np.dtype(list(offset_index.FIELDS))
 # Smaller tasks cost more to start than they save (spark section 9, T9).
@@ -93,12 +94,21 @@ def segment_in(row: RowFields) -> Segment:
         copied = None if known is None else pack_fingerprint(*known)
     except StructError as problem:
         raise CatalogCorrupt("a checksum out of range", segment=row.stem, problem=problem) from None
-    splits = row.splits if known is not None and not known.may_have_gaps else ()
+    splits = row.splits if known is not None and not known.may_have_gaps else b""
     return Segment(
         row.segment_id, row.base_offset, row.end_offset, row.size_bytes, _shared(row.epochs),
-        row.stem, row.suffixes, copied, row.min_timestamp_ms, row.max_timestamp_ms,
-        array("q", splits).tobytes() if splits else b"",
+        row.stem, row.suffixes, copied, row.min_timestamp_ms, row.max_timestamp_ms, splits,
     )  # fmt: skip
+
+
+def _common_segments(body: bytes, at: int) -> tuple[list[Segment], int]:
+    assert native is not None
+    found: tuple[list[Segment], int] = native.common_rows(body, at, Segment, SUFFIXES)
+    return found
+
+
+# How a plan reads the rows of a catalog.
+SEGMENTS = RowForm(segment_in, None if native is None else _common_segments)
 
 
 @lru_cache(maxsize=4096)
@@ -275,19 +285,16 @@ def pieces_of(
     whether the batches at these entries match them.
     """
     segment = one.segment
-    complete = Piece(slim(segment), 0, segment.size_bytes, one.start_offset, one.end_offset)
-    if _is_small(one, split_bytes) and _is_in(one, offsets, times_ms):
-        return [complete]
-    if segment.splits:
+    is_complete = _is_small(one, split_bytes) and _is_in(one, offsets, times_ms)
+    if segment.splits and not is_complete:
         return _pieces_between_splits(one, split_bytes, offsets, times_ms)
-    if not needs_index(one, split_bytes=split_bytes):
-        return [complete]
-    index = load_index(segment)
-    if index is not None:
-        found, used = _cut_pieces(one, index, split_bytes)
-        if confirms(segment, index, used):
-            return found
-    return [complete]
+    if not is_complete and needs_index(one, split_bytes=split_bytes):
+        index = load_index(segment)
+        if index is not None:
+            found, used = _cut_pieces(one, index, split_bytes)
+            if confirms(segment, index, used):
+                return found
+    return [Piece(slim(segment), 0, segment.size_bytes, one.start_offset, one.end_offset)]
 
 
 def bytes_of(one: Range, *, offsets: Spans = EVERYTHING, times_ms: Spans = EVERYTHING) -> int:
@@ -303,7 +310,10 @@ def bytes_of(one: Range, *, offsets: Spans = EVERYTHING, times_ms: Spans = EVERY
 
 def slim(segment: Segment) -> Segment:
     """Return what a task needs of a segment: tasks are pickled, and there may be 20,000."""
-    return segment._replace(suffixes=(), min_timestamp_ms=None, splits=b"")
+    return Segment(
+        segment.segment_id, segment.base_offset, segment.end_offset, segment.size_bytes,
+        segment.epochs, segment.stem, (), segment.copied, None, segment.max_timestamp_ms,
+    )  # fmt: skip
 
 
 def _is_small(one: Range, split_bytes: int) -> bool:
@@ -448,13 +458,14 @@ def pack(pieces: Sequence[Piece], *, split_bytes: int) -> list[tuple[Piece, ...]
     """Combine small neighbours, in order, up to `split_bytes`."""
     packed: list[tuple[Piece, ...]] = []
     current: list[Piece] = []
-    size = 0
+    size, most = 0, split_bytes + split_bytes // 2
     for piece in pieces:
-        if current and size + piece.size_bytes > split_bytes + split_bytes // 2:
+        more = piece.size_bytes
+        if current and size + more > most:
             packed.append(tuple(current))
             current, size = [], 0
         current.append(piece)
-        size += piece.size_bytes
+        size += more
     if current:
         packed.append(tuple(current))
     return packed

@@ -15,13 +15,14 @@ from itertools import chain, groupby
 from threading import Semaphore
 from typing import NamedTuple
 
-from firnline.base.ids import Uuid
+from firnline.base.errors import ConfigError
+from firnline.base.ids import Uuid, uuid_text
 from firnline.base.units import INT64_MAX
 from firnline.formats.leader_epoch_checkpoint import Epochs
 from firnline.formats.transaction_index import AbortedTxn
 from firnline.records.batch import HEADER_BYTES, parse_header
 from firnline.spark.brokers.cluster import CLEANUP_POLICY, Brokers, Key
-from firnline.spark.gaps.causes import LOST, NOT_IN_TIER, LeftOut, Missing
+from firnline.spark.gaps.causes import LOST, NOT_IN_TIER, TOPIC_DELETED, LeftOut, Missing
 from firnline.spark.gaps.expired import ExpiredTask, plan_expired
 from firnline.spark.gaps.explain import report
 from firnline.spark.integrity import load_optional
@@ -41,20 +42,19 @@ from firnline.spark.planning.catalogs import (
     PartitionRows,
     Place,
     head_of_nothing,
+    read_rows,
 )
 from firnline.spark.planning.cut import Bounds, Cut, TopicCut, end_of_epoch
 from firnline.spark.planning.filters import (
     EVERYTHING,
     Filters,
     Spans,
-    overlap,
     touches,
     within,
     without,
 )
 from firnline.spark.planning.live import choose_live, differing
 from firnline.spark.planning.plan import (
-    Gap,
     Load,
     OffsetIndex,
     Piece,
@@ -69,25 +69,32 @@ from firnline.spark.planning.plan import (
     pieces_of,
     task_bytes,
 )
-from firnline.spark.planning.rest import Rest, end_on_disk, warn_of_rest
+from firnline.spark.planning.rest import (
+    Rest,
+    dev_data_of,
+    end_on_disk,
+    warn_of_foreign,
+    warn_of_rest,
+)
 from firnline.spark.planning.shares import Share, divide_shares
-from firnline.spark.planning.tiered_partitions import choose_partitions
+from firnline.spark.planning.tiered_partitions import choose_partitions, was_deleted
 from firnline.spark.planning.timestamps import first_offset_at
-from firnline.spark.planning.transactions import AbortedByOffset, Producers, aborted_in
+from firnline.spark.planning.transactions import NO_ABORTED, AbortedByOffset, Producers, aborted_in
 from firnline.spark.read import located
 from firnline.spark.schema import COLUMNS, CorruptSegment, OpenTxn
 from firnline.stores.port import ObjectMissing, ObjectStore
-from firnline.tiered.catalog.format import CatalogHead, CatalogTopic, PartRef
+from firnline.tiered.catalog.format import CatalogTopic, PartRef
 from firnline.tiered.lineage import epoch_at
 from firnline.tiered.objects.catalog_reader import (
     list_heads_of_topic,
-    read_head,
     with_newest,
 )
 from firnline.tiered.objects.layout import OFFSET_INDEX, PRODUCER_SNAPSHOT, HeadName
 
 # Searches for a timestamp that hold a chunk of a segment in memory at the same time.
 _SEARCHES_AT_ONCE = 16
+# The garbage collector traverses fewer within a few milliseconds.
+_MANY_OBJECTS = 5_000
 _log = logging.getLogger(__name__)
 
 
@@ -121,7 +128,7 @@ def plan_read(
     If several partitions have an error, it is that of the first. Errors of the store pass through.
     """
     for note in options.notes:
-        warn(_log, "an option has no effect", reason=note)
+        warn(_log, "note about the options", note=note)
     with Calls(store) as calls, _no_collection():
         scan = _Scan(store, options, filters, calls, needs_states="transaction" in columns)
         if options.brokers is None:
@@ -144,12 +151,20 @@ def tasks_for_cores() -> int:
 
 @contextmanager
 def _no_collection() -> Iterator[None]:
-    """Keep the garbage collector from traversing a plan that grows: that is a third of the time."""
+    """Keep the garbage collector from traversing a plan that grows: that is a third of the time.
+
+    What was made meanwhile counts as old then. Else the first thing made next would have all of it traversed.
+    """
     was_enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
+        # `unfreeze` would also undo what somebody else has frozen. To count that walks over all of it, so a
+        # small plan does not look.
+        if gc.get_count()[0] > _MANY_OBJECTS and not gc.get_freeze_count():
+            gc.freeze()
+            gc.unfreeze()
         if was_enabled:
             gc.enable()
 
@@ -181,6 +196,8 @@ class _Scan:
         self._gone: list[LeftOut] = []
         self.policies: dict[str, str] = {}
         self.rests: list[Rest] = []
+        self._deleted: dict[Uuid, bool] = {}
+        self.dev_data = dev_data_of(options.tier_uri)
 
     @property
     def store(self) -> ObjectStore:
@@ -189,10 +206,10 @@ class _Scan:
 
     def cut(self) -> Cut:
         """Return the bounds of all partitions that were planned."""
-        topics: dict[str, TopicCut] = {}
+        partitions: dict[tuple[str, Uuid], dict[int, Bounds]] = {}
         for (topic, partition), bounds in self._bounds.items():
-            cut = topics.setdefault(topic.topic, TopicCut(topic.topic_id, {}))
-            topics[topic.topic] = cut._replace(partitions={**cut.partitions, partition: bounds})
+            partitions.setdefault((topic.topic, topic.topic_id), {})[partition] = bounds
+        topics = {name: TopicCut(topic_id, found) for (name, topic_id), found in partitions.items()}
         return Cut(topics, self.options.read_committed)
 
     def left_out(self) -> tuple[LeftOut, ...]:
@@ -246,6 +263,8 @@ class _Scan:
         heads: Sequence[Mapping[int, HeadName]] = [{} for _ in topics]
         if self.options.read_from == AUTO:
             heads = self.calls.each(lambda t: list_heads_of_topic(self.store, t), topics)
+            if topics and not any(heads):
+                warn_of_foreign(self.store, self.options.tier_uri, brokers)
         by_id = dict(zip(topics, heads, strict=True))
         return [
             Place(topics[p.topic_id], p.partition, by_id[p.topic_id].get(p.partition), p.bounds)
@@ -257,28 +276,40 @@ class _Scan:
         if place.head is None and place.bounds is not None:
             return self._tail(place, place.bounds)
         if place.head is None:
-            return _Partition(self, head_of_nothing(place.topic, place.partition), place).share()
+            head = head_of_nothing(place.topic, place.partition)
+            return _Partition(self, PartitionRows(self.store, head, (), self.calls), place).share()
 
         def use(topic_id: Uuid, partition: int, name: HeadName) -> Share | None:
-            head = read_head(self.store, topic_id, partition, name)
-            with _located(head.topic, partition):
-                return _Partition(self, head, place).share()
+            rows = read_rows(self.store, topic_id, partition, name, self.calls)
+            topic = rows.head.topic
+            if topic != place.topic.topic:  # a cut says which id a topic has
+                raise ConfigError(
+                    "asOf has the id of another topic: is it as it was printed?",
+                    topic=place.topic.topic, id=uuid_text(topic_id), topic_of_id=topic,
+                )  # fmt: skip
+            with _located(topic, partition):
+                return _Partition(self, rows, place).share()
 
         return with_newest(self.store, place.topic.topic_id, place.partition, place.head, use)
 
     def _tail(self, place: Place, bounds: Bounds) -> Share | None:
         """Return the share of a partition of which nothing is in the tier."""
         self.note(place, bounds)
-        offsets = overlap(self.filters.offsets, ((bounds.start_offset, bounds.end_offset),))
-        offsets = tuple(span for span in offsets if span[0] < span[1])
+        offsets = within(self.filters.offsets, bounds.start_offset, bounds.end_offset)
         if not offsets:
             return None
         topic = place.topic
         return Share(
-            topic.topic, topic.topic_id, place.partition, (), offsets, AbortedByOffset(()),
+            topic.topic, topic.topic_id, place.partition, (), offsets, NO_ABORTED,
             tail=offsets, leader_epoch=bounds.leader_epoch,
             cleanup_policy=self.policies.get(topic.topic, ""),
         )  # fmt: skip
+
+    def was_deleted(self, topic: CatalogTopic) -> bool:
+        """Whether a topic that has nothing in the tier was deleted; asked once for each."""
+        if topic.topic_id not in self._deleted:
+            self._deleted[topic.topic_id] = was_deleted(self.store, topic)
+        return self._deleted[topic.topic_id]
 
     def note(self, place: Place, bounds: Bounds, lost: tuple[Missing, ...] = ()) -> None:
         """Keep the bounds of a partition for the cut, and the offsets inside that nobody has."""
@@ -313,11 +344,14 @@ class _Scan:
     def _pieces(self, shares: Sequence[Share], split_bytes: int) -> Iterator[list[Piece]]:
         """Return the pieces of each share; indexes are loaded side by side, and not kept."""
 
+        def by_index(one: Range) -> bool:
+            return needs_index(one, split_bytes=split_bytes) and not self._reads_complete(one)
+
         def cut(share: Share, one: Range, load_index: Load) -> list[Piece]:
             return pieces_of(
                 one,
                 split_bytes=split_bytes,
-                load_index=_no_index if self._reads_complete(one) else load_index,
+                load_index=load_index,
                 confirms=self.confirms,
                 offsets=share.offsets,
                 times_ms=self.filters.times_ms,
@@ -328,21 +362,14 @@ class _Scan:
             with _located(parts[0][0].topic, parts[0][0].partition):
                 return [cut(share, one, load_once) for share, one in parts]
 
-        waiting = (
-            (share, one)
-            for share in shares
-            for one in share.ranges
-            if needs_index(one, split_bytes=split_bytes) and not self._reads_complete(one)
-        )
+        waiting = ((share, one) for share in shares for one in share.ranges if by_index(one))
         # Neighbours may be parts of the same segment.
         by_segment = [list(parts) for _, parts in groupby(waiting, lambda p: p[1].segment.stem)]
         indexed = chain.from_iterable(self.calls.each(cut_by_index, by_segment))
         for share in shares:
             found: list[Piece] = []
             for one in share.ranges:
-                by_index = needs_index(one, split_bytes=split_bytes)
-                by_index &= not self._reads_complete(one)
-                found += next(indexed) if by_index else cut(share, one, self.load_index)
+                found += next(indexed) if by_index(one) else cut(share, one, _no_index)
             yield found
 
     def _reads_complete(self, one: Range) -> bool:
@@ -401,9 +428,9 @@ class _Scan:
 class _Partition:
     """Plans one version of one partition's catalog."""
 
-    def __init__(self, scan: _Scan, head: CatalogHead, place: Place) -> None:
-        self.scan, self.head, self.options, self.place = scan, head, scan.options, place
-        self.rows = PartitionRows(scan.store, head, scan.calls)
+    def __init__(self, scan: _Scan, rows: PartitionRows, place: Place) -> None:
+        self.scan, self.rows, self.options, self.place = scan, rows, scan.options, place
+        self.head = rows.head
         self.producers = Producers(scan.store)
 
     def share(self) -> Share | None:
@@ -412,8 +439,7 @@ class _Partition:
         self.scan.note(self.place, bounds)
         if self.place.head is not None and self.place.bounds is None:
             self._look_for_rest()
-        offsets = overlap(filters.offsets, ((bounds.start_offset, bounds.end_offset),))
-        offsets = tuple(span for span in offsets if span[0] < span[1])
+        offsets = within(filters.offsets, bounds.start_offset, bounds.end_offset)
         if not offsets:
             return None
         ranges, missing = self._ranges(offsets, self._tier_end())
@@ -434,7 +460,7 @@ class _Partition:
             head.partition,
             tuple(ranges),
             offsets,
-            AbortedByOffset(self._aborted(ranges) if needs_aborted else ()),
+            AbortedByOffset(self._aborted(ranges)) if needs_aborted else NO_ABORTED,
             self._unfinished() if needs_states and self.place.bounds is None else (),
             missing,
             bounds.leader_epoch,
@@ -444,18 +470,18 @@ class _Partition:
     def _look_for_rest(self) -> None:
         """Note that the log has more than the tier, if that is known and this read would have it."""
         head, options = self.head, self.options
-        on_disk = end_on_disk(options.tier_uri, head.topic_id, head.topic, head.partition)
-        if not (head.tail or head.parts):
+        data, on_disk = self.scan.dev_data, None
+        if data is not None:
+            on_disk = end_on_disk(data, head.topic_id, head.topic, head.partition)
+        if self.rows.is_empty:
             if on_disk != 0:  # else the log is empty
                 self.scan.rests.append(Rest(head.topic, head.partition, None, 0))
             return
         if options.as_of or place_of(options.ending, head.topic, head.partition) != LATEST:
             return
         end = self.rows.end_offset()
-        if not overlap(self.scan.filters.offsets, ((end, INT64_MAX),)):
-            return
         known = max(head.log_end_offset, on_disk or 0)
-        if known > end:
+        if known > end and within(self.scan.filters.offsets, end, INT64_MAX):
             self.scan.rests.append(Rest(head.topic, head.partition, end, known))
 
     def _bounds(self) -> Bounds:
@@ -492,7 +518,10 @@ class _Partition:
         written = end
         if options.explains_gaps and options.read_committed:
             written = max(self.rows.end_offset(), end)
-        if self.place.head is None:
+        cause = NOT_IN_TIER
+        if self.place.head is None and options.as_of and self.scan.was_deleted(self.place.topic):
+            cause, detail = TOPIC_DELETED, "the topic of the cut was deleted, and its objects too"
+        elif self.place.head is None:
             detail = "nothing of this partition is in the tier"
         else:
             detail = (
@@ -501,7 +530,7 @@ class _Partition:
             )
         return Ends(
             head.topic, head.partition, head.log_start_offset, end, "the tier", written,
-            (NOT_IN_TIER, detail),
+            (cause, detail),
         )  # fmt: skip
 
     def _tier_end(self) -> int:
@@ -570,14 +599,11 @@ class _Partition:
                 has_offsets(ref) and touches(times_ms, ref.min_timestamp_ms, ref.max_timestamp_ms)
             )
         )
-        found, held = [], []
-        for one in self.rows.ranges(low, high):
-            if isinstance(one, Gap):
-                continue
-            held.append((one.start_offset, one.end_offset))
-            inside = within(offsets, *held[-1])
-            if inside and _may_have(one.segment, times_ms):
-                found.append(Range(one.segment, inside[0][0], inside[-1][1]))
+        ranges = [r for r in self.rows.ranges(low, high) if isinstance(r, Range)]
+        held = [(one.start_offset, one.end_offset) for one in ranges]
+        if len(offsets) > 1:  # else these ranges have nothing else
+            ranges = [part for one in ranges if (part := _clipped(one, offsets)) is not None]
+        found = [one for one in ranges if _may_have(one.segment, times_ms)]
         # What a part without these times has is not looked at.
         held += [
             (ref.start_offset, min(ref.end_offset + 1, tier_end))
@@ -640,6 +666,12 @@ class _Partition:
 
 def _no_index(_segment: Segment) -> OffsetIndex | None:
     return None
+
+
+def _clipped(one: Range, offsets: Spans) -> Range | None:
+    """Return the range from its first wanted offset to its last; None if it has none."""
+    inside = within(offsets, one.start_offset, one.end_offset)
+    return Range(one.segment, inside[0][0], inside[-1][1]) if inside else None
 
 
 def _may_have(segment: Segment, times_ms: Spans) -> bool:

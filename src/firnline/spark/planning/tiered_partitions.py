@@ -11,6 +11,7 @@ from operator import attrgetter
 
 from firnline.base.errors import ConfigError, some_of
 from firnline.base.ids import uuid_text
+from firnline.config.parse import nearest
 from firnline.spark.log_lines import warn
 from firnline.spark.options.parse import Options
 from firnline.spark.planning.calls import Calls
@@ -21,6 +22,7 @@ from firnline.tiered.catalog.format import CatalogTopic
 from firnline.tiered.objects.catalog_reader import list_heads_of_topic, list_topics, topics_named
 
 _log = logging.getLogger(__name__)
+_LEGAL = re.compile(r"(?!\.\.?$)[a-zA-Z0-9._-]+")
 
 
 def choose_partitions(
@@ -63,6 +65,8 @@ def _choose_topics(store: ObjectStore, options: Options, calls: Calls) -> list[C
             key=lambda t: (t.topic, t.registered_ms, t.topic_id),
             reverse=True,
         )
+        if not live:
+            warn(_log, "no topic matches subscribePattern", pattern=options.pattern)
         return [_newest(list(them)) for _, them in groupby(live, attrgetter("topic"))][::-1]
     names = list(dict.fromkeys(options.topics if options.assigned is None else options.assigned))
     if options.as_of is not None:
@@ -72,12 +76,28 @@ def _choose_topics(store: ObjectStore, options: Options, calls: Calls) -> list[C
         return [
             CatalogTopic(options.as_of.topics[n].topic_id, n, 0, is_deleted=False) for n in names
         ]
+
+    def named(name: str) -> list[CatalogTopic]:
+        # A store may refuse the key of a name that no topic can have, such as `a/b`.
+        return topics_named(store, name) if _LEGAL.fullmatch(name) else []
+
     chosen = []
-    for name, found in zip(names, calls.each(lambda n: topics_named(store, n), names), strict=True):
+    for name, found in zip(names, calls.each(named, names), strict=True):
         if not found or found[0].is_deleted:
             raise _no_such_topic(store, options, name, was_deleted=bool(found))
         chosen.append(_newest([topic for topic in found if not topic.is_deleted]))
     return chosen
+
+
+def was_deleted(store: ObjectStore, topic: CatalogTopic) -> bool:
+    """Whether a topic of which nothing is in the tier was deleted, as far as the tier can tell.
+
+    Its name says so until its last object is removed; later a topic does that has the same name now.
+    """
+    named = {each.topic_id: each for each in topics_named(store, topic.topic)}
+    if topic.topic_id in named:
+        return named[topic.topic_id].is_deleted
+    return any(not each.is_deleted for each in named.values())
 
 
 def _newest(topics: Sequence[CatalogTopic]) -> CatalogTopic:
@@ -111,14 +131,16 @@ def _no_such_topic(
     store: ObjectStore, options: Options, name: str, *, was_deleted: bool
 ) -> ConfigError:
     there = sorted({t.topic for t in _live_topics(store, options)})
-    facts = {"topic": name, "uri": options.tier_uri, "there": there}
+    facts = {"topic": name, "uri": options.tier_uri, "there": some_of(there)}
     if was_deleted:
         return ConfigError("the topic was deleted", **facts)
+    near = nearest(name, there)
+    hint = f"; did you mean {near}?" if near else ""
     remedy = (
         "a topic with remote.storage.enable=true is there once a segment of it was copied, which"
         f" `firnline tier flush {name}` does now; or name the brokers: kafka.bootstrap.servers"
     )
-    return ConfigError("no such topic in the tier", **facts, remedy=remedy)
+    return ConfigError(f"no such topic in the tier{hint}", **facts, remedy=remedy)
 
 
 def _named_partitions(

@@ -71,6 +71,9 @@ class AbortedByOffset:
         return tuple(txn for txn in self._aborted[low:high] if txn.first_offset < end_offset)
 
 
+NO_ABORTED = AbortedByOffset(())
+
+
 class Producers:
     """What the producer snapshots of a partition's segments say about open transactions."""
 

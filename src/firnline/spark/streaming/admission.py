@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from firnline.base.ids import Uuid
+from firnline.base.units import INT64_MAX
+from firnline.spark.gaps.causes import EXPIRED_OR_DELETED, LOST, TOPIC_DELETED, TRUNCATED
 from firnline.spark.options.triggers import Triggers
 from firnline.spark.schema import DataLoss
 from firnline.spark.streaming.offsets import Key, StreamOffsets
@@ -19,6 +21,8 @@ class PartitionEnds(NamedTuple):
     """What can be read of a partition now: offsets [log start, end).
 
     log_end_offset  as `end_offset`, with the records of transactions that are open
+    leader_epoch    no record below the end has a later one; -1: unknown
+    is_of_tier      the tier alone was asked, and the log may be longer
     """
 
     topic: str
@@ -27,10 +31,19 @@ class PartitionEnds(NamedTuple):
     log_start_offset: int
     end_offset: int
     log_end_offset: int
+    leader_epoch: int = -1
+    is_of_tier: bool = False
 
     @property
     def key(self) -> Key:
         return self.topic, self.partition
+
+
+class Loss(NamedTuple):
+    """What a stream cannot read any more, and the cause as in the table `gaps`."""
+
+    cause: str
+    problem: DataLoss
 
 
 class Beginning(NamedTuple):
@@ -39,22 +52,42 @@ class Beginning(NamedTuple):
     offsets  of each partition that there is
     fresh    partitions whose offset is not the end of the micro-batch before
     losses   what the stream cannot read any more
+    ahead    partitions of which the tier does not have yet what the stream has read from brokers
     """
 
     offsets: dict[Key, int]
     fresh: frozenset[Key]
-    losses: list[DataLoss]
+    losses: list[Loss]
+    ahead: frozenset[Key] = frozenset()
 
 
-def begin_after(before: StreamOffsets, there: Sequence[PartitionEnds]) -> Beginning:
+def doubtful(before: StreamOffsets, there: Sequence[PartitionEnds]) -> dict[Key, int]:
+    """Return the epochs up to which a stream has read, where another leader may have replaced records."""
+    return {
+        one.key: before.epochs[one.key]
+        for one in there
+        if one.key in before.epochs
+        and (
+            one.leader_epoch != before.epochs[one.key]
+            or one.log_end_offset < before.ends.get(one.key, 0)
+        )
+    }
+
+
+def begin_after(
+    before: StreamOffsets, there: Sequence[PartitionEnds], forks: Mapping[Key, int] = {}
+) -> Beginning:
     """Return where the micro-batch after `before` begins in the partitions that there are now.
 
     A new partition begins at its log start. If that is not 0, records may be missing, as they are of a
     partition that is gone, of a topic that is another one now, and of a log that ends below what was read.
+
+    forks  for each partition of `doubtful`, where the records up to this epoch end now, exclusive
     """
     offsets: dict[Key, int] = {}
     fresh: set[Key] = set()
-    losses: list[DataLoss] = []
+    ahead: set[Key] = set()
+    losses: list[Loss] = []
     created_again: set[str] = set()
     for one in there:
         known = before.ends.get(one.key)
@@ -62,37 +95,52 @@ def begin_after(before: StreamOffsets, there: Sequence[PartitionEnds]) -> Beginn
             created_again.add(one.topic)
             known = None
         elif known is None and one.log_start_offset:
-            losses.append(_loss("a new partition does not begin at offset 0", one))
-        elif known is not None and known > one.log_end_offset:
-            losses.append(_loss("the log ends below what the stream has read", one, read=known))
+            why = "a new partition does not begin at offset 0"
+            losses.append(_loss(EXPIRED_OR_DELETED, why, one))
+        elif known is not None and forks.get(one.key, INT64_MAX) < known:
+            why = "an unclean election has replaced records that the stream has read"
+            losses.append(_loss(TRUNCATED, why, one, read=known, replaced_from=forks[one.key]))
             fresh.add(one.key)
-            known = one.log_end_offset
+            known = max(min(forks[one.key], one.end_offset), one.log_start_offset)
+        elif known is not None and known > one.log_end_offset:
+            if one.is_of_tier and one.key in forks:
+                ahead.add(one.key)
+            else:
+                why = "the log ends below what the stream has read"
+                losses.append(_loss(LOST, why, one, read=known))
+                fresh.add(one.key)
+                known = one.log_end_offset
         if known is None:
             fresh.add(one.key)
             known = one.log_start_offset
         offsets[one.key] = known
     losses += [
-        DataLoss("the topic of the stream was deleted; another one has its name", topic=topic)
+        Loss(
+            TOPIC_DELETED,
+            DataLoss("the topic of the stream was deleted; another one has its name", topic=topic),
+        )
         for topic in sorted(created_again)
     ]
     gone = sorted(k for k in before.ends if k not in offsets and k[0] not in created_again)
     losses += [
-        DataLoss("a partition of the stream is gone", topic=topic, partition=partition, read=read)
+        Loss(
+            TOPIC_DELETED,
+            DataLoss(
+                "a partition of the stream is gone",
+                topic=topic, partition=partition, read=before.ends[topic, partition],
+            ),
+        )
         for topic, partition in gone
-        for read in (before.ends[topic, partition],)
-    ]
-    return Beginning(offsets, frozenset(fresh), losses)
+    ]  # fmt: skip
+    return Beginning(offsets, frozenset(fresh), losses, frozenset(ahead))
 
 
-def _loss(why: str, one: PartitionEnds, **facts: int) -> DataLoss:
-    return DataLoss(
-        why,
-        topic=one.topic,
-        partition=one.partition,
-        **facts,
-        log_start=one.log_start_offset,
+def _loss(cause: str, why: str, one: PartitionEnds, **facts: int) -> Loss:
+    problem = DataLoss(
+        why, topic=one.topic, partition=one.partition, **facts, log_start=one.log_start_offset,
         end=one.log_end_offset,
-    )
+    )  # fmt: skip
+    return Loss(cause, problem)
 
 
 def is_too_little(

@@ -1,15 +1,18 @@
 """What can be read now: of the tier's catalogs, or as the brokers say. SPARK."""
 
 import logging
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from firnline.base.ids import Uuid
+from firnline.formats.leader_epoch_checkpoint import Epochs
+from firnline.spark.brokers.cluster import Brokers
 from firnline.spark.options.brokers import BROKER
 from firnline.spark.options.parse import EARLIEST, LATEST, Options
 from firnline.spark.planning import live, rest, scan, tiered_partitions
 from firnline.spark.planning.calls import Calls
-from firnline.spark.planning.catalogs import PartitionRows, Place
-from firnline.spark.planning.cut import Cut
+from firnline.spark.planning.catalogs import PartitionRows, Place, read_rows
+from firnline.spark.planning.cut import Cut, end_of_epoch
 from firnline.spark.planning.filters import Filters
 from firnline.spark.planning.plan import Range
 from firnline.spark.planning.scan import plan_read
@@ -17,8 +20,7 @@ from firnline.spark.planning.tiered_partitions import choose_partitions
 from firnline.spark.streaming.admission import PartitionEnds
 from firnline.spark.streaming.offsets import Key
 from firnline.stores.port import ObjectStore
-from firnline.tiered.catalog.format import CatalogHead
-from firnline.tiered.objects.catalog_reader import read_head, with_newest
+from firnline.tiered.objects.catalog_reader import newest_head, with_newest
 from firnline.tiered.objects.layout import HeadName
 
 # An offset that no record has: such a plan finds where partitions begin and end, and nothing more.
@@ -42,6 +44,12 @@ class Ends(Protocol):
 
     def end_after(self, topic_id: Uuid, key: Key, begin: int, end: int, size_bytes: int) -> int:
         """Return the end of the offsets from `begin` to `end` that take about so many bytes."""
+
+    def forks(self, epochs: Mapping[Key, int], there: Sequence[PartitionEnds]) -> dict[Key, int]:
+        """Return where the records up to a leader epoch end in the history of now, exclusive.
+
+        Without partitions of which nobody knows that. `there` is what `now` has returned.
+        """
 
 
 class _SaidOnce(logging.Filter):
@@ -76,6 +84,7 @@ class TierEnds:
         self._seen: list[Place] | None = None
         self._once = _SaidOnce()
         self._ends: list[PartitionEnds] = []
+        self._histories: dict[tuple[Uuid, int], Epochs] = {}
 
     def now(self) -> list[PartitionEnds]:
         with self._once:
@@ -86,7 +95,7 @@ class TierEnds:
         with Calls(self._store) as calls:
             seen = choose_partitions(self._store, options, Filters(), calls)
         if seen != self._seen:
-            found = _of_cut(plan_read(self._store, options, _NO_OFFSET).cut)
+            found = _of_cut(plan_read(self._store, options, _NO_OFFSET).cut, is_of_tier=True)
             if options.read_committed:
                 every = options._replace(read_committed=False)
                 logs = {
@@ -99,6 +108,7 @@ class TierEnds:
                     for one in found
                 ]
             self._ends = found
+            self._histories.clear()
             # Newer heads may have come meanwhile; then the next listing differs, too.
             self._seen = seen
         return self._ends
@@ -109,6 +119,17 @@ class TierEnds:
     def end_after(self, topic_id: Uuid, key: Key, begin: int, end: int, size_bytes: int) -> int:
         return end_after(self._store, topic_id, key, begin, end, size_bytes)
 
+    def forks(self, epochs: Mapping[Key, int], there: Sequence[PartitionEnds]) -> dict[Key, int]:
+        found, ids = {}, {one.topic: one.topic_id for one in there}
+        for (topic, partition), epoch in epochs.items():
+            place = ids[topic], partition
+            if place not in self._histories:
+                head = newest_head(self._store, *place)
+                self._histories[place] = () if head is None else head.epochs
+            if self._histories[place]:
+                found[topic, partition] = end_of_epoch(self._histories[place], epoch)
+        return found
+
 
 class LiveEnds:
     """The ends as the brokers have them; the store, if there is one, says how large records are."""
@@ -116,6 +137,8 @@ class LiveEnds:
     def __init__(self, store: ObjectStore | None, options: Options) -> None:
         self._store, self._options = store, options._replace(read_from=BROKER)
         self._once = _SaidOnce()
+        self._forks: dict[Key, int] = {}
+        self._question: object = None
 
     def now(self) -> list[PartitionEnds]:
         with self._once:
@@ -128,6 +151,17 @@ class LiveEnds:
         if self._store is None:
             return min(end, begin + size_bytes // _RECORD_BYTES)
         return end_after(self._store, topic_id, key, begin, end, size_bytes)
+
+    def forks(self, epochs: Mapping[Key, int], there: Sequence[PartitionEnds]) -> dict[Key, int]:
+        assert self._options.brokers is not None
+        # After a new leader an idle stream has the same question until new records come.
+        question = epochs, {one.key: one.leader_epoch for one in there}
+        if question != self._question:
+            with Brokers(self._options.brokers) as brokers:
+                found = brokers.epoch_ends(epochs)
+            self._forks = {key: one.offset for key, one in found.items() if one.offset >= 0}
+            self._question = question
+        return self._forks
 
 
 def ends_of(store: ObjectStore | None, options: Options) -> Ends:
@@ -142,7 +176,7 @@ def _everything(options: Options) -> Options:
     return options._replace(starting=EARLIEST, ending=LATEST, notes=())
 
 
-def _of_cut(cut: Cut) -> list[PartitionEnds]:
+def _of_cut(cut: Cut, *, is_of_tier: bool = False) -> list[PartitionEnds]:
     return [
         PartitionEnds(
             topic,
@@ -151,6 +185,8 @@ def _of_cut(cut: Cut) -> list[PartitionEnds]:
             bounds.start_offset,
             bounds.end_offset,
             bounds.end_offset,
+            bounds.leader_epoch,
+            is_of_tier,
         )
         for topic, each in sorted(cut.topics.items())
         for partition, bounds in sorted(each.partitions.items())
@@ -176,8 +212,8 @@ def end_after(
 
     def walk(topic_id: Uuid, partition: int, name: HeadName) -> int:
         with Calls(store) as calls:
-            head = read_head(store, topic_id, partition, name)
-            return _Walk(store, head, calls).end_after(begin, end, size_bytes)
+            rows = read_rows(store, topic_id, partition, name, calls)
+            return _Walk(rows).end_after(begin, end, size_bytes)
 
     found = with_newest(store, topic_id, key[1], None, walk)
     return min(end, begin + size_bytes // _RECORD_BYTES) if found is None else found
@@ -186,8 +222,8 @@ def end_after(
 class _Walk:
     """Walks the segments of one version of a catalog upwards."""
 
-    def __init__(self, store: ObjectStore, head: CatalogHead, calls: Calls) -> None:
-        self._rows = PartitionRows(store, head, calls)
+    def __init__(self, rows: PartitionRows) -> None:
+        self._rows = rows
         self._record_bytes = float(_RECORD_BYTES)
 
     def end_after(self, begin: int, end: int, size_bytes: int) -> int:

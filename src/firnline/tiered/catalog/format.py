@@ -9,25 +9,36 @@ byte: docs/formats/catalog.md.
 """
 
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from functools import lru_cache
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from hashlib import sha256
 from itertools import chain
 from operator import le, lt
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar, cast
 
 from crc32c import crc32c
 
 from firnline.base.errors import StorageError
 from firnline.base.ids import NO_OFFSET, Uuid, uuid_from_text, uuid_text
-from firnline.base.units import INT64_MAX, MIB
+from firnline.base.units import MIB
 from firnline.formats.leader_epoch_checkpoint import Epochs
+from firnline.tiered.catalog.values import (
+    check_numbers,
+    digest_in,
+    flat_numbers,
+    int_in,
+    line_value,
+    optional_int_in,
+    suffixes_in,
+    text_in,
+)
 from firnline.tiered.objects.fingerprint import Fingerprint, ObjectSum
 from firnline.tiered.objects.layout import (
     LOG,
     HeadName,
 )
 
+T = TypeVar("T")
 VERSION = 2
 # A row names the first batch at or after each further so many bytes of its log object.
 SPLIT_BYTES = 8 * MIB
@@ -107,7 +118,7 @@ class FlatFingerprint(NamedTuple):
 class RowFields(NamedTuple):
     """The checked fields of a row, without an object for each number: a plan reads 100,000 rows.
 
-    splits  offset, position and max_timestamp_ms in turn, for one split after the other
+    splits  offset, position and max_timestamp_ms of each split, in 8 bytes each, in this machine's byte order
     """
 
     segment_id: Uuid
@@ -121,18 +132,36 @@ class RowFields(NamedTuple):
     custom_metadata: bytes | None
     fingerprint: FlatFingerprint | None
     min_timestamp_ms: int | None
-    splits: list[int]
+    splits: bytes
+
+
+CommonRows = Callable[[bytes, int], tuple[list[T], int]]
+
+
+class RowForm(NamedTuple, Generic[T]):
+    """What a reader makes of rows: each a tuple.
+
+    of      makes one of its fields; it may raise CatalogCorrupt
+    common  compiled code, if there is some: it returns the rows of the lines from a position on that are as
+            `_row_json` writes most of them, in a fifth of the time, and the begin of the first other line
+    """
+
+    of: Callable[[RowFields], T]
+    common: CommonRows[T] | None = None
 
 
 def catalog_segment(fields: RowFields) -> CatalogSegment:
     """Return the row with these fields."""
-    known, flat = fields.fingerprint, iter(fields.splits)
+    known, flat = fields.fingerprint, iter(array("q", fields.splits))
     return CatalogSegment(
         *fields[:9],
         fingerprint=None if known is None else _fingerprint(known),
         min_timestamp_ms=fields.min_timestamp_ms,
         splits=tuple(map(Split, flat, flat, flat)),
     )
+
+
+_COMPLETE = RowForm(catalog_segment)
 
 
 def fields_of(row: CatalogSegment) -> RowFields:
@@ -146,8 +175,12 @@ def fields_of(row: CatalogSegment) -> RowFields:
         *row[:9],
         fingerprint=flat,
         min_timestamp_ms=row.min_timestamp_ms,
-        splits=list(chain.from_iterable(row.splits)),
+        splits=_packed(list(chain.from_iterable(row.splits))),
     )
+
+
+def _packed(splits: list[int]) -> bytes:
+    return array("q", splits).tobytes() if splits else b""
 
 
 def _fingerprint(known: FlatFingerprint) -> Fingerprint:
@@ -374,21 +407,19 @@ def encode_part(
 
 def decode_part(data: bytes, ref: PartRef) -> tuple[list[CatalogSegment], list[PartRef]]:
     """Return the rows of a part of level 0, or the references of one above it. Raises CatalogCorrupt."""
-    return decode_part_as(catalog_segment, data, ref)
+    return decode_part_as(_COMPLETE, data, ref)
 
 
-def decode_part_as(
-    row_of: Callable[[RowFields], R], data: bytes, ref: PartRef
-) -> tuple[list[R], list[PartRef]]:
-    """As `decode_part`, with what `row_of` makes of each row; it may raise CatalogCorrupt."""
+def decode_part_as(form: RowForm[R], data: bytes, ref: PartRef) -> tuple[list[R], list[PartRef]]:
+    """As `decode_part`, with rows in another form."""
     key = ref.key
     if len(data) != ref.size_bytes or crc32c(data) != ref.crc:
         raise CatalogCorrupt("a catalog part differs from its reference", key=key)
-    lines = _lines(data, key, "part")
+    lines = _lines(data, key, "part", None if ref.level else form.common)
     first = next(lines)
     if first.get("level") != ref.level:
         raise CatalogCorrupt("a catalog part is another one than its reference says", key=key)
-    rows = [row_of(_row(line, key)) for line in lines] if ref.level == 0 else []
+    rows = _rows(form, lines, key) if ref.level == 0 else []
     below = [_ref(line, key, first["version"]) for line in lines] if ref.level else []
     if len(rows or below) != ref.rows:
         raise CatalogCorrupt("a catalog part is another one than its reference says", key=key)
@@ -401,34 +432,40 @@ def decode_part_as(
 
 def decode_head(data: bytes, key: str) -> CatalogHead:
     """Decode a head; CatalogCorrupt for other bytes. `key` is only for the message."""
-    lines = _lines(data, key, "head")
+    head, tail = decode_head_as(_COMPLETE, data, key)
+    return head._replace(tail=tuple(tail))
+
+
+def decode_head_as(form: RowForm[T], data: bytes, key: str) -> tuple[CatalogHead, list[T]]:
+    """As `decode_head`, with the rows of its tail in another form; the head itself has none."""
+    lines = _lines(data, key, "head", form.common)
     first = next(lines)
     version = first["version"]
     try:
-        return CatalogHead(
-            topic=_text(first["topic"]),
+        head = CatalogHead(
+            topic=text_in(first["topic"]),
             topic_id=uuid_from_text(first["topicId"]),
-            partition=_int(first["partition"]),
-            leader_epoch=_int(first["leaderEpoch"]),
-            sequence=_int(first["sequence"]),
-            broker_id=_int(first["brokerId"]),
-            written_ms=_int(first["writtenMs"]),
-            metadata_partition=_int(first["metadataPartition"]),
-            metadata_offset=_int(first["metadataOffset"]),
-            log_start_offset=_int(first["logStartOffset"]),
-            log_end_offset=_int(first["logEndOffset"]),
+            partition=int_in(first["partition"]),
+            leader_epoch=int_in(first["leaderEpoch"]),
+            sequence=int_in(first["sequence"]),
+            broker_id=int_in(first["brokerId"]),
+            written_ms=int_in(first["writtenMs"]),
+            metadata_partition=int_in(first["metadataPartition"]),
+            metadata_offset=int_in(first["metadataOffset"]),
+            log_start_offset=int_in(first["logStartOffset"]),
+            log_end_offset=int_in(first["logEndOffset"]),
             epochs=_epochs(first["leaderEpochs"]),
             parts=tuple(_ref(part, key, version) for part in first["parts"]),
             removed=tuple(_removed(each, version) for each in first["removed"]),
-            tail=tuple(catalog_segment(_row(line, key)) for line in lines),
+            tail=(),
             follows=_follows(first.get("follows")),
             version=version,
         )
+        return head, _rows(form, lines, key)
     except _BAD_FIELDS as problem:
         raise CatalogCorrupt("a catalog head lacks a field", key=key, problem=problem) from None
 
 
-_JSON = json.JSONDecoder()
 _BAD_FIELDS = (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError)
 
 
@@ -440,11 +477,13 @@ def _seal(values: Iterable[object]) -> bytes:
     return body + footer.encode() + b"\n"
 
 
-def _lines(data: bytes, key: str, kind: str) -> Iterator[dict[str, Any]]:
+def _lines(data: bytes, key: str, kind: str, common: CommonRows[Any] | None) -> Iterator[Any]:
     """Check the footer and the first line; yield all lines but the footer.
 
-    Each line is decoded when it is asked for: all lines of a part at once are ten times its bytes, and the
-    processor's cache holds one row, but not 1,024.
+    A line is yielded as a dictionary, or, where `common` is given and takes it, as what that makes of it.
+
+    JSON is decoded line by line, when it is asked for: all lines of a part at once are ten times its bytes,
+    and the processor's cache holds one row, but not 1,024.
     """
     if data.count(b"\n") > LINES_MAX:
         raise CatalogCorrupt("a catalog object has too many lines", key=key, limit=LINES_MAX)
@@ -452,11 +491,12 @@ def _lines(data: bytes, key: str, kind: str) -> Iterator[dict[str, Any]]:
     try:
         footer = json.loads(data[body_end:])
         count = data.count(b"\n", 0, body_end)
-        is_complete = data.endswith(b"\n") and footer["crc32c"] == crc32c(data[:body_end])
+        body = data[:body_end]
+        is_complete = data.endswith(b"\n") and footer["crc32c"] == crc32c(body)
         if not is_complete or not count or footer["lines"] != count:
             raise CatalogCorrupt("a catalog object is cut short or damaged", key=key)
-        lines = _values(data[:body_end].decode())
-        first = next(lines)
+        text = body.decode()
+        first, at = line_value(text, 0)
         if first["firnline"] != "catalog" or first["kind"] != kind:
             raise CatalogCorrupt(f"not a catalog {kind}", key=key)
         if not isinstance(first["version"], int) or first["version"] > VERSION:
@@ -467,21 +507,24 @@ def _lines(data: bytes, key: str, kind: str) -> Iterator[dict[str, Any]]:
                 readable=VERSION,
             )
         yield first
-        yield from lines
+        # In ASCII, which common rows are, a position in the text is one in its bytes.
+        common = common if text.isascii() else None
+        while at < len(text):
+            if common is not None:
+                rows, at = common(body, at)
+                yield from rows
+            if at < len(text):
+                line, at = line_value(text, at)
+                yield line
     except _BAD_FIELDS as problem:
         raise CatalogCorrupt("not a catalog object", key=key, problem=problem) from None
 
 
-def _values(text: str) -> Iterator[Any]:
-    """Yield the value of each line; ValueError where a line is not exactly one value in JSON."""
-    at = 0
-    while at < len(text):
-        value, end = _JSON.raw_decode(text, at)
-        after = text.index("\n", at) + 1
-        if after != end + 1 and (after <= end or not text[end:after].isspace()):
-            raise ValueError("a line is not one value")
-        yield value
-        at = after
+def _rows(form: RowForm[T], lines: Iterator[Any], key: str) -> list[T]:
+    """Return the rows of the lines that are left. What compiled code made is a tuple, which JSON has not."""
+    return [
+        cast(T, line) if isinstance(line, tuple) else form.of(_row(line, key)) for line in lines
+    ]
 
 
 def _row_json(row: CatalogSegment) -> dict[str, object]:
@@ -520,21 +563,23 @@ def _row(line: dict[str, Any], key: str) -> RowFields:
             size_bytes=line["bytes"],
             max_timestamp_ms=line["maxTimestampMs"],
             epochs=tuple([(epoch, offset) for epoch, offset in line["epochs"]]),
-            stem=_text(line["stem"]),
-            suffixes=_suffixes(tuple(line["objects"])),
+            stem=text_in(line["stem"]),
+            suffixes=suffixes_in(tuple(line["objects"])),
             custom_metadata=None if custom is None else bytes.fromhex(custom),
             fingerprint=_flat_fingerprint(line) if "mayHaveGaps" in line else None,
             min_timestamp_ms=line.get("minTimestampMs"),
-            splits=_flat(line.get("splits", ()), 3),
+            splits=b"",
         )
-        _check_numbers(_numbers_in(row))
+        splits = flat_numbers(line.get("splits", ()), 3)
+        check_numbers([*_numbers_in(row), *splits])
     except _BAD_FIELDS as problem:
         raise CatalogCorrupt("a catalog row lacks a field", key=key, problem=problem) from None
-    if not (0 <= row.base_offset <= row.end_offset and row.size_bytes >= 0 and _are_inside(row)):
+    is_segment = 0 <= row.base_offset <= row.end_offset and row.size_bytes >= 0
+    if not is_segment or not _are_inside(splits, row):
         raise CatalogCorrupt(
             "a catalog row is of no segment", key=key, base=row.base_offset, end=row.end_offset
         )
-    return row
+    return row._replace(splits=_packed(splits)) if splits else row
 
 
 def _flat_fingerprint(line: dict[str, Any]) -> FlatFingerprint:
@@ -543,22 +588,15 @@ def _flat_fingerprint(line: dict[str, Any]) -> FlatFingerprint:
         bool(line["mayHaveGaps"]),
         line["firstCrc32c"],
         line["headsCrc32c"],
-        _suffixes(tuple(sums)),
-        _flat(sums.values(), 2),
+        suffixes_in(tuple(sums)),
+        flat_numbers(sums.values(), 2),
     )
 
 
-def _flat(entries: Collection[Any], width: int) -> list[int]:
-    """Return the numbers of all entries, one entry after the other; ValueError if one is not as wide."""
-    if entries and set(map(len, entries)) != {width}:
-        raise ValueError(f"an entry has not {width} numbers")
-    return list(chain.from_iterable(entries))
-
-
 def _numbers_in(row: RowFields) -> list[int]:
-    """Return all numbers of a row."""
+    """Return all numbers of a row without its splits."""
     known = row.fingerprint
-    numbers = [row.base_offset, row.end_offset, row.size_bytes, row.max_timestamp_ms, *row.splits]
+    numbers = [row.base_offset, row.end_offset, row.size_bytes, row.max_timestamp_ms]
     numbers += chain.from_iterable(row.epochs)
     if row.min_timestamp_ms is not None:
         numbers.append(row.min_timestamp_ms)
@@ -567,25 +605,8 @@ def _numbers_in(row: RowFields) -> list[int]:
     return numbers
 
 
-def _check_numbers(numbers: list[int]) -> None:
-    """Raise ValueError unless each is an integer that every reader can represent."""
-    if set(map(type, numbers)) != {int}:
-        raise ValueError("a number that is no integer")
-    if min(numbers) < -INT64_MAX or max(numbers) > INT64_MAX:
-        raise ValueError("a number beyond 64 bits")
-
-
-@lru_cache(maxsize=256)
-def _suffixes(names: tuple[Any, ...]) -> tuple[str, ...]:
-    """Return suffixes that are text; equal ones are one object."""
-    if not all(isinstance(name, str) for name in names):
-        raise ValueError("a suffix that is no text")
-    return tuple(map(_text, names))
-
-
-def _are_inside(row: RowFields) -> bool:
+def _are_inside(flat: list[int], row: RowFields) -> bool:
     """Whether the splits are batches of the segment, in order, behind its first one."""
-    flat = row.splits
     if not flat:
         return True
     offsets = [row.base_offset, *flat[0::3], row.end_offset + 1]
@@ -621,20 +642,20 @@ def _ref_json(ref: PartRef) -> dict[str, object]:
 def _ref(line: dict[str, Any], key: str, version: int) -> PartRef:
     try:
         ref = PartRef(
-            key=_text(line["key"]),
-            level=_int(line["level"]),
-            rows=_int(line["rows"]),
-            end_offset=_int(line["end"]),
-            size_bytes=_int(line["bytes"]),
-            crc=_int(line["crc32c"]),
+            key=text_in(line["key"]),
+            level=int_in(line["level"]),
+            rows=int_in(line["rows"]),
+            end_offset=int_in(line["end"]),
+            size_bytes=int_in(line["bytes"]),
+            crc=int_in(line["crc32c"]),
         )
         if version > 1:
             ref = ref._replace(
-                start_offset=_int(line["start"]),
-                min_timestamp_ms=_optional_int(line.get("minTimestampMs")),
-                max_timestamp_ms=_optional_int(line.get("maxTimestampMs")),
-                segments=_int(line["segments"]),
-                digest=_digest(line["digest"]),
+                start_offset=int_in(line["start"]),
+                min_timestamp_ms=optional_int_in(line.get("minTimestampMs")),
+                max_timestamp_ms=optional_int_in(line.get("maxTimestampMs")),
+                segments=int_in(line["segments"]),
+                digest=digest_in(line["digest"]),
             )
     except _BAD_FIELDS as problem:
         raise CatalogCorrupt("a part reference lacks a field", key=key, problem=problem) from None
@@ -649,37 +670,12 @@ def _removed(value: Any, version: int) -> tuple[Uuid, int]:
     if version == 1:
         return uuid_from_text(value), 0
     segment_id, end_offset = value
-    return uuid_from_text(segment_id), _int(end_offset)
+    return uuid_from_text(segment_id), int_in(end_offset)
 
 
 def _follows(value: Any) -> HeadName | None:
-    return None if value is None else HeadName(*map(_int, value))
-
-
-def _digest(value: Any) -> int:
-    if not isinstance(value, str) or len(value) != 16:
-        raise ValueError("a digest is 16 hexadecimal digits")
-    return int.from_bytes(bytes.fromhex(value), "big")
+    return None if value is None else HeadName(*map(int_in, value))
 
 
 def _epochs(value: Any) -> Epochs:
-    return tuple((_int(epoch), _int(offset)) for epoch, offset in value)
-
-
-def _int(value: Any) -> int:
-    """Return a number of at most 64 bits, which every reader can represent."""
-    number = int(value)
-    if not -INT64_MAX <= number <= INT64_MAX:
-        raise ValueError("a number beyond 64 bits")
-    return number
-
-
-def _optional_int(value: Any) -> int | None:
-    return None if value is None else _int(value)
-
-
-def _text(value: Any) -> str:
-    """Return text without lone surrogates, which JSON allows and names do not."""
-    text = str(value)
-    text.encode()
-    return text
+    return tuple((int_in(epoch), int_in(offset)) for epoch, offset in value)

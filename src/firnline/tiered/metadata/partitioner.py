@@ -1,8 +1,14 @@
 """Maps user partitions to partitions of `__remote_log_metadata`. PURE. Source: spec T18."""
 
+from functools import lru_cache
+
 from firnline.base.ids import TopicIdPartition
 
+# Every lookup asks, of the same partitions again and again. A kept answer takes about 200 bytes.
+_KEPT = 16_384
 
+
+@lru_cache(_KEPT)
 def metadata_partition_of(where: TopicIdPartition, partition_count: int) -> int:
     """Return the metadata partition of a user partition, as shipped Kafka computes it. Spec T18."""
     low = int.from_bytes(where.topic_id[8:], "big")

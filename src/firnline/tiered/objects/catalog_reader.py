@@ -19,7 +19,9 @@ from firnline.tiered.catalog.format import (
     CatalogTopic,
     PartitionCatalog,
     PartRef,
+    RowForm,
     decode_head,
+    decode_head_as,
     decode_part,
 )
 from firnline.tiered.catalog.guard import Before, Row
@@ -118,8 +120,26 @@ def read_version(
 def read_head(store: ObjectStore, topic_id: Uuid, partition: int, name: HeadName) -> CatalogHead:
     """Return the head `name`, without its parts. Raises ObjectMissing, CatalogCorrupt."""
     key = head_key(topic_id, partition, name)
-    head = decode_head(_get(store, key), key)
+    return _named(decode_head(_get(store, key), key), topic_id, partition, name)
+
+
+def read_head_as(
+    form: RowForm[T],
+    store: ObjectStore,
+    topic_id: Uuid,
+    partition: int,
+    name: HeadName,
+) -> tuple[CatalogHead, list[T]]:
+    """As `read_head`, with the rows of its tail in another form; the head itself has none."""
+    key = head_key(topic_id, partition, name)
+    head, tail = decode_head_as(form, _get(store, key), key)
+    return _named(head, topic_id, partition, name), tail
+
+
+def _named(head: CatalogHead, topic_id: Uuid, partition: int, name: HeadName) -> CatalogHead:
+    """Return the head; CatalogCorrupt if it is another one than its name says."""
     if (head.topic_id, head.partition, *head.order) != (topic_id, partition, *name):
+        key = head_key(topic_id, partition, name)
         raise CatalogCorrupt("a catalog head is another one than its name says", key=key)
     return head
 
