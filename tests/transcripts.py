@@ -12,7 +12,7 @@ import selectors
 import signal
 import subprocess
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,6 +20,10 @@ _BLOCK = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _COMMENT = re.compile(r"(?<=\S) {2,}# .*$")
 _VARIES = re.compile(r"\d|^[\w-]{22}$")
 _ANY_LINES = "..."
+_LOOKS = re.compile(
+    r"firnline (?:cluster status|doctor|group describe|quorum status|tier status|topic describe)\b[^;&\n]*"
+)
+_LATE_S = 2.0
 _ENDED = "the command has ended with "
 
 
@@ -28,6 +32,11 @@ class Step(NamedTuple):
 
     command: str
     printed: tuple[str, ...]
+
+    @property
+    def only_looks(self) -> bool:
+        """Does it show a state that may change by itself, and change nothing?"""
+        return _LOOKS.fullmatch(self.command) is not None
 
 
 def blocks(page: str) -> list[str]:
@@ -112,28 +121,51 @@ class Console:
     def check(self, step: Step, *, within_s: float, are_numbers_compared: bool = True) -> None:
         """Run a command; AssertionError unless it ends in time and prints what it should.
 
-        What a job in the background prints may come after its command has ended.
+        What a job in the background prints may come after its command has ended. A command that only looks
+        is run again until the time is over: a leader may be about to move, or a node to answer.
         """
-        assert self._process.stdin is not None
-        self._process.stdin.write(f"{step.command}\necho '{_ENDED}'$?\n".encode())
-        self._process.stdin.flush()
+        until_s = time.monotonic() + within_s
         shape = str if are_numbers_compared else masked
         expected = [*map(shape, step.printed)]
-        printed: list[str] = []
-        has_ended = False
-        for line in self._lines(time.monotonic() + within_s):
-            if _ENDED in line:
-                before, _, _ = line.partition(_ENDED)
-                has_ended = True
-                printed += [before] if before else []
-            else:
-                printed.append(line)
-            if has_ended and matches([*map(shape, printed)], expected):
+
+        def is_all(printed: list[str]) -> bool:
+            return matches([*map(shape, printed)], expected)
+
+        wait_s = _LATE_S if step.only_looks else within_s
+        while True:
+            printed, has_ended = self._run(step.command, until_s, wait_s, is_all)
+            if has_ended and is_all(printed):
                 return
+            if not has_ended or not step.only_looks or time.monotonic() >= until_s:
+                break
         said = "\n".join(printed)
         wanted = "\n".join(step.printed)
         state = "has printed" if has_ended else "has not ended, and printed"
         raise AssertionError(f"$ {step.command}\n{state}:\n{said}\ninstead of:\n{wanted}")
+
+    def _run(
+        self, command: str, until_s: float, wait_s: float, is_all: Callable[[list[str]], bool]
+    ) -> tuple[list[str], bool]:
+        """Return what a command prints, and whether it has ended.
+
+        until_s  when to stop, ended or not
+        wait_s   how long after its end more may come, unless `is_all` says that all is there
+        """
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{command}\necho '{_ENDED}'$?\n".encode())
+        self._process.stdin.flush()
+        printed: list[str] = []
+        for line in self._lines(until_s):
+            before, mark, _ = line.partition(_ENDED)
+            printed += [before] if before or not mark else []
+            if mark:
+                break
+        else:
+            return printed, False
+        late = self._lines(min(until_s, time.monotonic() + wait_s))
+        while not is_all(printed) and (line := next(late, None)) is not None:
+            printed.append(line)
+        return printed, True
 
     def _lines(self, deadline: float) -> Iterator[str]:
         """Yield lines until the deadline, or until the output ends."""

@@ -76,6 +76,33 @@ def test_a_command_that_hangs_fails(tmp_path: Path) -> None:
         run("$ sleep 60\n", tmp_path, within_s=0.3)
 
 
+@pytest.mark.parametrize(
+    ("command", "is_run_again"),
+    [
+        ("firnline cluster status", True),
+        ("firnline topic describe t | cat", True),
+        ("firnline doctor 2>/dev/null", True),
+        ("firnline topic create t", False),
+        ("firnline cluster status; firnline topic delete t", False),
+        ("firnline cluster status &", False),
+    ],
+)
+def test_what_only_looks_is_run_until_it_shows_what_is_expected(
+    tmp_path: Path, command: str, is_run_again: bool
+) -> None:
+    program = tmp_path / "firnline"
+    program.write_text(f"#!/bin/sh\necho run >>{tmp_path}/runs\ngrep -c run {tmp_path}/runs\n")
+    program.chmod(0o755)
+    shell = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    if not is_run_again:
+        with pytest.raises(AssertionError, match="instead of"):
+            run_transcript(f"$ {command}\nno\n", tmp_path, shell, within_s=1)
+        return
+    run_transcript(f"$ {command}\n2\n", tmp_path, shell, within_s=30)
+    with pytest.raises(AssertionError, match="instead of"):
+        run_transcript(f"$ {command}\nno\n", tmp_path, shell, within_s=0.5)
+
+
 def test_numbers_ids_and_widths_may_differ_where_they_are_not_compared(tmp_path: Path) -> None:
     block = (
         "$ echo 'offset   17,  5Bo2gHVFS-Op6qzIOYLszw  ok'\noffset 9, abcdefghij_klmnopqr-st ok\n"

@@ -5,8 +5,9 @@ progress of followers come from an API of our own (ClusterStatus); if a node doe
 None. What only a leader knows that does not answer is unknown.
 """
 
-from collections.abc import Iterable, Sequence
-from itertools import chain
+import time
+from collections.abc import Container, Iterable, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from firnline.base.errors import FirnlineError
@@ -17,6 +18,8 @@ from firnline.client.deadline import Deadline, at_once
 from firnline.client.wire import refuse_topic
 from firnline.protocol.messages.k32003_cluster_status import ClusterStatusRequest
 
+# A broker that was just elected may know it later than the one whose metadata names it.
+ELECTED_S, RETRY_S = 3.0, 0.2
 OK, OFFLINE = "ok", "offline"
 UNDER_REPLICATED, UNDER_MIN_ISR = "under-replicated", "under-min-isr"
 
@@ -73,12 +76,21 @@ class TopicState(NamedTuple):
 
 
 def describe_topics(admin: Admin, names: Sequence[str] | None) -> list[TopicState]:
-    """Return topics with their partitions, by name; None for all. KafkaError for an unknown topic."""
-    answer = admin.metadata(names)
-    for topic in answer.topics:
-        refuse_topic(topic.error_code, topic.name)
-    topics = sorted(answer.topics, key=lambda topic: str(topic.name))
-    reported = _reported_by_leaders(admin, answer, topics)
+    """Return topics with their partitions, by name; None for all. KafkaError for an unknown topic.
+
+    A leader that was just elected, or leads no more, is asked again, and so is the metadata.
+    """
+    reported: dict[tuple[str, int], dict[str, Any]] = {}
+    silent: set[int] = set()
+    until_s = time.monotonic() + admin.share(ELECTED_S).left_s()
+    answer = _metadata(admin, names)
+    while True:
+        _ask_leaders(admin, answer, _led(answer.topics, reported, silent), reported, silent)
+        if not _led(answer.topics, reported, silent) or time.monotonic() + RETRY_S >= until_s:
+            break
+        time.sleep(RETRY_S)
+        with suppress(Unreachable):
+            answer = _metadata(admin, names)
     return [
         TopicState(
             topic.name,
@@ -89,37 +101,60 @@ def describe_topics(admin: Admin, names: Sequence[str] | None) -> list[TopicStat
                 for part in sorted(topic.partitions, key=lambda part: int(part.partition_index))
             ],
         )
-        for topic in topics
+        for topic in sorted(answer.topics, key=lambda topic: str(topic.name))
     ]
 
 
-def _reported_by_leaders(
-    admin: Admin, answer: Any, topics: Iterable[Any]
-) -> dict[tuple[str, int], dict[str, Any]]:
-    """Return what each leader reports of its partitions, from ClusterStatus or else from ListOffsets."""
+def _metadata(admin: Admin, names: Sequence[str] | None) -> Any:
+    answer = admin.metadata(names)
+    for topic in answer.topics:
+        refuse_topic(topic.error_code, topic.name)
+    return answer
+
+
+def _led(
+    topics: Iterable[Any], told: Container[tuple[str, int]], silent: Container[int]
+) -> dict[int, dict[str, list[int]]]:
+    """Return the partitions nobody has told of yet, by leader and topic, without leaders that are silent."""
     led: dict[int, dict[str, list[int]]] = {}
     for topic in topics:
         for part in topic.partitions:
-            led.setdefault(part.leader_id, {}).setdefault(topic.name, []).append(
-                part.partition_index
-            )
-    leaders = [
-        (admin.node(broker.node_id, broker.host, broker.port), led[broker.node_id])
-        for broker in answer.brokers
-        if broker.node_id in led
-    ]
+            leader_id, index = int(part.leader_id), int(part.partition_index)
+            if leader_id >= 0 and leader_id not in silent and (topic.name, index) not in told:
+                led.setdefault(leader_id, {}).setdefault(topic.name, []).append(index)
+    return led
+
+
+def _ask_leaders(
+    admin: Admin,
+    answer: Any,
+    led: dict[int, dict[str, list[int]]],
+    reported: dict[tuple[str, int], dict[str, Any]],
+    silent: set[int],
+) -> None:
+    """Add what each leader reports of its partitions, from ClusterStatus or else from ListOffsets.
+
+    Leaders that do not answer, or whose address nobody knows, are added to `silent`.
+    """
+    addresses = {broker.node_id: (broker.host, broker.port) for broker in answer.brokers}
+    silent |= led.keys() - addresses.keys()
     deadline = admin.share()
 
-    def ask(leader: tuple[Connection, dict[str, list[int]]]) -> dict[tuple[str, int], Any]:
-        node, mine = leader
+    def ask(leader_id: int) -> tuple[int, dict[tuple[str, int], Any] | None]:
+        node = admin.node(leader_id, *addresses[leader_id])
+        mine = led[leader_id]
         try:
-            return _status_of(node, sorted(mine), deadline)
+            return leader_id, _status_of(node, sorted(mine), deadline)
         except NoAnswer:
-            return {}
+            return leader_id, None
         except FirnlineError:
-            return _offsets_of(admin, node, mine, deadline)
+            return leader_id, _offsets_of(admin, node, mine, deadline)
 
-    return dict(chain.from_iterable(found.items() for found in at_once(ask, leaders)))
+    for leader_id, found in at_once(ask, led.keys() & addresses.keys()):
+        if found is None:
+            silent.add(leader_id)
+        else:
+            reported |= found
 
 
 def _status_of(
@@ -149,8 +184,8 @@ def _follower(row: Any, leader_end_offset: int) -> FollowerStatus:
 
 def _offsets_of(
     admin: Admin, node: Connection, mine: dict[str, list[int]], deadline: Deadline
-) -> dict[tuple[str, int], dict[str, Any]]:
-    """Return what any broker reports; nothing for one that does not answer."""
+) -> dict[tuple[str, int], dict[str, Any]] | None:
+    """Return what any broker reports; None for one that does not answer."""
     reported: dict[tuple[str, int], dict[str, Any]] = {}
     try:
         for name, partitions in sorted(mine.items()):
@@ -162,7 +197,7 @@ def _offsets_of(
                     "high_watermark": ends.get(index, -1),
                 }
     except Unreachable:
-        pass
+        return None
     return reported
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from firnline.base.errors import FirnlineError
+from firnline.client.cluster import ELECTED_S, RETRY_S
 from firnline.client.connection import Connection, Unreachable, parse_address
 from firnline.client.deadline import Deadline
 from firnline.client.probes import Node, Probe, ask_all, probe_brokers, why_not
@@ -25,11 +26,9 @@ from firnline.protocol.messages.k32003_cluster_status import ClusterStatusReques
 ALIVE, FENCED, LEAVING, NO_ANSWER = "alive", "fenced", "controlled-shutdown", "no answer"
 # A controller fetches at least every half second. One that does not answer is given less time.
 _SILENT_MS, _SILENT_AND_DEAF_MS = 10_000, 3_000
+_ALL_TOPICS = MetadataRequest(topics=None, allow_auto_topic_creation=False)
 # How long one node may be silent: a part of the time of all, between these.
 _PROBE_MIN_S, _PROBE_MAX_S, _PROBE_PART = 1.0, 3.0, 4
-_RETRY_S = 0.2
-# A broker that was just elected may know it later than the one whose metadata names it.
-_ELECTED_S = 3.0
 # What tells more about a node, and about controllers.
 _PROCESS = "its log, and whether its process runs"
 _PROCESSES = "the log of each controller, and whether most of them run"
@@ -90,8 +89,9 @@ class Survey(NamedTuple):
 
 
 class _Seen(NamedTuple):
-    """What was asked: the metadata of one broker, and a probe of each."""
+    """What was asked: the metadata of one broker, the one at `address`, and a probe of each."""
 
+    address: tuple[str, int]
     cluster: Any
     versions: Any
     metadata: Any
@@ -117,10 +117,14 @@ def survey(bootstrap: str, *, timeout_s: float, brokers_min: int = 0) -> Survey:
     probe_s = min(_PROBE_MAX_S, max(_PROBE_MIN_S, timeout_s / _PROBE_PART))
     seen = _look(bootstrap, probe_s)
     quorum, deaf = _quorum(seen, probe_s, until_s)
+    seen, needed = _with_what_is_needed(seen, probe_s, until_s)
     parts = [part for topic in seen.metadata.topics for part in topic.partitions]
     brokers = _brokers(seen, parts)
     silent = {each.broker_id for each in brokers if each.state == NO_ANSWER}
-    under_min_isr, untold = _under_min_isr(seen, probe_s, until_s)
+    thin = _thin(seen)
+    under_min_isr = sum(
+        len(thin[key].isr_nodes) < needed[key] for key in thin.keys() & needed.keys()
+    )
     found = ClusterState(
         cluster_id=seen.cluster.cluster_id,
         is_current=quorum is not None,
@@ -132,7 +136,7 @@ def survey(bootstrap: str, *, timeout_s: float, brokers_min: int = 0) -> Survey:
         under_replicated=sum(_is_thin(part) for part in parts),
         under_min_isr=under_min_isr,
         offline=sum(part.leader_id < 0 for part in parts),
-        unknown=sum(part.leader_id in silent for part in parts) + untold,
+        unknown=sum(part.leader_id in silent for part in parts) + len(thin.keys() - needed.keys()),
         problems=[],
         unreadable=_unreadable(seen.probes),
     )
@@ -162,13 +166,13 @@ def _look(bootstrap: str, probe_s: float) -> _Seen:
         refuse(cluster.error_code, cluster.error_message, "the cluster")
         name = {"client_software_name": "firnline", "client_software_version": "1"}
         versions = node.ask(ApiVersionsRequest(**name))
-        metadata = node.ask(MetadataRequest(topics=None, allow_auto_topic_creation=False))
+        metadata = node.ask(_ALL_TOPICS)
     rows = [(int(row.broker_id), str(row.host), int(row.port)) for row in cluster.brokers]
     probes = probe_brokers(rows, probe_s)
     statuses = [probe.status for probe in probes.values() if probe.status is not None]
     newest = max(statuses, key=lambda status: int(status.metadata_offset), default=None)
     registered = {} if newest is None else {row.broker_id: row for row in newest.brokers}
-    return _Seen(cluster, versions, metadata, probes, registered)
+    return _Seen(addresses[0], cluster, versions, metadata, probes, registered)
 
 
 def _quorum(
@@ -190,9 +194,9 @@ def _quorum(
                 return answer, deaf
         if len(deaf) == len(voters):  # perhaps only brokers can be reached from here
             return _by_a_broker(seen, probe_s, until_s), deaf
-        if time.monotonic() + _RETRY_S >= until_s:
+        if time.monotonic() + RETRY_S >= until_s:
             return None, deaf
-        time.sleep(_RETRY_S)
+        time.sleep(RETRY_S)
 
 
 def _voters(seen: _Seen) -> dict[int, Node[int]]:
@@ -234,34 +238,52 @@ def _by_a_broker(seen: _Seen, probe_s: float, until_s: float) -> QuorumInfo | No
         ).values():
             if isinstance(answer, QuorumInfo) and answer.leader_id >= 0:
                 return answer
-        if time.monotonic() + _RETRY_S >= until_s:
+        if time.monotonic() + RETRY_S >= until_s:
             return None
-        time.sleep(_RETRY_S)
+        time.sleep(RETRY_S)
 
 
-def _under_min_isr(seen: _Seen, probe_s: float, until_s: float) -> tuple[int, int]:
-    """Return how many partitions have fewer in-sync replicas than acks=all needs; of how many it is unknown.
+def _with_what_is_needed(
+    seen: _Seen, probe_s: float, until_s: float
+) -> tuple[_Seen, dict[tuple[str, int], int]]:
+    """Return how many in-sync replicas acks=all needs, by the leaders of partitions that lack replicas.
 
-    Their leaders know what acks=all needs. Those that answered no probe are asked nothing, and their
-    partitions are not counted here.
+    A leader that was just elected may not know it yet, and one that was asked too late leads no more. So the
+    metadata is asked for again, too, and returned: the numbers of partitions are all of one moment.
+    """
+    needed: dict[tuple[str, int], int] = {}
+    until_s = min(until_s, time.monotonic() + ELECTED_S)
+    while True:
+        thin = _thin(seen)
+        missing = {key: int(part.leader_id) for key, part in thin.items() if key not in needed}
+        needed |= _needed_in_sync(seen, missing, probe_s)
+        if needed.keys() >= thin.keys() or time.monotonic() + RETRY_S >= until_s:
+            return seen, needed
+        time.sleep(RETRY_S)
+        seen = _with_new_metadata(seen, probe_s)
+
+
+def _with_new_metadata(seen: _Seen, probe_s: float) -> _Seen:
+    """Return it as it is if the broker does not answer any more."""
+    try:
+        with Connection(*seen.address, deadline=Deadline(probe_s)) as node:
+            return seen._replace(metadata=node.ask(_ALL_TOPICS))
+    except FirnlineError:
+        return seen
+
+
+def _thin(seen: _Seen) -> dict[tuple[str, int], Any]:
+    """Return the partitions that lack a replica in sync, and whose leader answers, by topic and number.
+
+    Leaders that answered no probe are asked nothing: the partitions of these are unknown.
     """
     asked = {node_id for node_id, probe in seen.probes.items() if probe.status is not None}
-    thin = {
+    return {
         (str(topic.name), int(part.partition_index)): part
         for topic in seen.metadata.topics
         for part in topic.partitions
         if part.leader_id in asked and _is_thin(part)
     }
-    needed: dict[tuple[str, int], int] = {}
-    until_s = min(until_s, time.monotonic() + _ELECTED_S)
-    while True:
-        missing = {key: int(part.leader_id) for key, part in thin.items() if key not in needed}
-        needed |= _needed_in_sync(seen, missing, probe_s)
-        if needed.keys() >= thin.keys() or time.monotonic() + _RETRY_S >= until_s:
-            break
-        time.sleep(_RETRY_S)
-    under = sum(len(thin[key].isr_nodes) < least for key, least in needed.items() if key in thin)
-    return under, len(thin.keys() - needed.keys())
 
 
 def _needed_in_sync(

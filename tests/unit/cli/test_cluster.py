@@ -37,6 +37,7 @@ from firnline.protocol.messages.k32003_cluster_status import (
     ClusterStatusPartition,
     ClusterStatusProblem,
     ClusterStatusReplica,
+    ClusterStatusRequest,
     ClusterStatusResponse,
     ClusterStatusTopic,
     ClusterStatusUnreadable,
@@ -70,6 +71,7 @@ class World:
         self.knows_that_it_leads = [True]
         self.min_isr = 1
         self.unreadable = 0
+        self.alive: list[MetadataResponseBroker] = []  # without broker 1
         self.deaf: list[DescribeClusterBroker] = []
         broker.answers = {
             3: self.metadata,
@@ -90,7 +92,10 @@ class World:
         names = ["t"] if request.topics is None else [each.name for each in request.topics]
         missing = Code.UNKNOWN_TOPIC_OR_PARTITION
         return MetadataResponse(
-            brokers=[MetadataResponseBroker(node_id=1, host="127.0.0.1", port=self.broker.port)],
+            brokers=[
+                MetadataResponseBroker(node_id=1, host="127.0.0.1", port=self.broker.port),
+                *self.alive,
+            ],
             topics=[
                 MetadataResponseTopic(name=name, partitions=rows)
                 if name == "t"
@@ -337,7 +342,28 @@ def test_a_leader_that_does_not_know_yet_that_it_leads_is_asked_again(world: Wor
     assert (found["under_min_isr"], found["unknown"]) == (1, 0)
     world.knows_that_it_leads = [False, False, True]
     (topic,) = json_of(world, "topic", "describe", "t")
-    assert topic["partitions"][0]["state"] == "unknown (last known under-replicated)"
+    assert topic["partitions"][0]["state"] == "under-min-isr"
+
+
+def test_a_partition_whose_leader_moves_meanwhile_is_not_called_unknown(world: World) -> None:
+    """Its former leader was asked again and again, and had nothing to tell about it any more."""
+    moved = [(0, 1, [1, 2], [1, 2]), (1, 1, [1, 2], [1])]
+    world.parts, world.min_isr = [(0, 2, [1, 2], [2]), (1, 2, [1, 2], [2])], 2
+
+    def other_leads_no_more(request: Any) -> ClusterStatusResponse:
+        if request.topics:
+            world.parts = moved
+        rows = [ClusterStatusTopic(name=name, partitions=[]) for name in request.topics]
+        return ClusterStatusResponse(topics=rows, metadata_offset=-1)
+
+    world.other.answers = {32003: other_leads_no_more}
+    world.alive = [MetadataResponseBroker(node_id=2, host="127.0.0.1", port=world.other.port)]
+    found = json_of(world, "cluster", "status", code=3)
+    counts = ("under_replicated", "under_min_isr", "unknown", "offline")
+    assert [found[count] for count in counts] == [1, 1, 0, 0]
+    world.parts = [(0, 2, [1, 2], [2]), (1, 2, [1, 2], [2])]
+    (topic,) = json_of(world, "topic", "describe", "t")
+    assert [part["state"] for part in topic["partitions"]] == ["ok", "under-min-isr"]
 
 
 def test_a_leader_that_never_says_what_acks_all_needs_leaves_that_unknown(world: World) -> None:
@@ -347,6 +373,8 @@ def test_a_leader_that_never_says_what_acks_all_needs_leaves_that_unknown(world:
     assert (found["under_min_isr"], found["unknown"]) == (0, 1)
     line = "1 partition whose leader reports nothing (see `firnline topic describe`)"
     assert line in found["problems"]
+    (topic,) = json_of(world, "topic", "describe", "t")
+    assert topic["partitions"][0]["state"] == "unknown (last known under-replicated)"
 
 
 def test_without_an_active_controller_numbers_of_partitions_are_those_that_were_last_known(
@@ -451,6 +479,15 @@ def test_a_leader_that_does_not_answer_leaves_blanks_and_no_error(world: World) 
     ((part,),) = (each["partitions"] for each in json_of(world, "topic", "describe", "t"))
     assert (part["leader"], part["log_end_offset"], part["followers"]) == (2, -1, [])
     assert run(world, "topic", "describe", "t").exit_code == 0
+
+
+def test_a_leader_that_hangs_up_is_asked_once_and_not_waited_for(world: World) -> None:
+    world.parts = [(0, 2, [1, 2], [1, 2])]
+    world.other.answers = {32003: lambda _: None, 2: lambda _: None}
+    world.alive = [MetadataResponseBroker(node_id=2, host="127.0.0.1", port=world.other.port)]
+    ((part,),) = (each["partitions"] for each in json_of(world, "topic", "describe", "t"))
+    assert part["state"] == "unknown (last known ok)"
+    assert sum(isinstance(asked, ClusterStatusRequest) for asked in world.other.asked) == 1
 
 
 def test_one_unknown_name_is_an_error_and_several_topics_are_a_list(world: World) -> None:
