@@ -113,14 +113,14 @@ def _metadata(admin: Admin, names: Sequence[str] | None) -> Any:
 
 
 def _led(
-    topics: Iterable[Any], told: Container[tuple[str, int]], silent: Container[int]
+    topics: Iterable[Any], reported: Container[tuple[str, int]], silent: Container[int]
 ) -> dict[int, dict[str, list[int]]]:
-    """Return the partitions nobody has told of yet, by leader and topic, without leaders that are silent."""
+    """Return the partitions nobody has reported yet, by leader and topic, without leaders that are silent."""
     led: dict[int, dict[str, list[int]]] = {}
     for topic in topics:
         for part in topic.partitions:
             leader_id, index = int(part.leader_id), int(part.partition_index)
-            if leader_id >= 0 and leader_id not in silent and (topic.name, index) not in told:
+            if leader_id >= 0 and leader_id not in silent and (topic.name, index) not in reported:
                 led.setdefault(leader_id, {}).setdefault(topic.name, []).append(index)
     return led
 

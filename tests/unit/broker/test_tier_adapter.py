@@ -249,6 +249,21 @@ def test_what_retention_took_from_the_metadata_is_passed_over() -> None:
     assert (others.feed.bounds(0), others.grown) == ((7, 9), 1)
 
 
+def test_no_metadata_is_passed_over_for_a_start_that_cannot_be() -> None:
+    """All segments before it would be unknown, and nobody would look for them again."""
+    others = Elsewhere()
+    others.catch_up()
+    others.report({0: 2})
+    others.report((1 << 53, some_records(2)))
+    assert others.feed.bounds(0) == (0, 2), "a log that was read from 0 does not begin later"
+    others = Elsewhere()
+    others.catch_up()
+    others.report({0: 9})
+    others.report(KafkaError(Code.OFFSET_OUT_OF_RANGE))
+    others.report({0: 10})
+    assert (others.feed.bounds(0), others.grown) == (None, 0), "no log begins above its end"
+
+
 def test_a_record_goes_to_the_leader_elsewhere() -> None:
     others = Elsewhere()
     got: list[Any] = []

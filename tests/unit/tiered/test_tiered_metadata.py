@@ -528,6 +528,65 @@ def test_metadata_that_lost_committed_records_decides_nothing_any_more() -> None
     assert "lost committed records" in str(node.tier.problem)
 
 
+def test_one_answer_that_is_too_low_does_not_end_a_tier_for_good() -> None:
+    """After a lower end, said once, a broker served nothing of the tier until its restart."""
+    cluster = Cluster()
+    node = loaded(cluster)
+    publish(node, segment(1, 0, 9), change(1, FINISHED))
+    metadata = node.tier.services.metadata
+    partition, _ = metadata.applied_offset(WHERE)
+    for end in (1, 0):
+        cluster.ends[partition] = end
+        node.pass_time(2000)
+    assert len([line for line in node.warnings if "has lost records" in line]) == 1
+    cluster.ends[partition] = 2
+    node.pass_time(2000)
+    assert metadata.is_ready(WHERE)
+    assert node.tier.problem is None
+    assert ids(node.segments()) == [1]
+
+
+def test_one_answer_that_is_too_high_keeps_nobody_waiting_for_good() -> None:
+    """A replica could never begin: it waited for metadata up to an offset that no record would have."""
+    cluster = Cluster()
+    first = loaded(cluster)
+    publish(first, segment(1, 0, 9), change(1, FINISHED))
+    partition, _ = first.tier.services.metadata.applied_offset(WHERE)
+    cluster.ends[partition] = 1 << 53
+    node = loaded(cluster)
+    metadata = node.tier.services.metadata
+    assert not metadata.is_ready(WHERE)
+    cluster.ends[partition] = 2
+    node.pass_time(2000)
+    assert metadata.is_ready(WHERE)
+    assert ids(node.segments()) == [1]
+
+
+def test_who_waits_for_metadata_is_called_when_the_last_record_of_it_is_applied() -> None:
+    """Also if that record is about another partition."""
+    cluster = Cluster()
+    publish(loaded(cluster), *(segment(n, n, n) for n in range(1, 400)))
+    late = TopicMetadataLog(Feed(cluster, 2), TierSettings(metadata_partitions=3))
+    called: list[bool] = []
+    where = next(
+        other
+        for other in (WHERE._replace(partition=n) for n in range(1, 99))
+        if late.partition_of(other) == late.partition_of(WHERE)
+    )
+
+    def on_applied(applied: TopicIdPartition, now_ms: int) -> list[object]:
+        if applied == where:
+            called.append(late.is_ready(where))
+        return []
+
+    late.on_applied = on_applied  # type: ignore[assignment]
+    late.is_initialised = True
+    effects = late.assign(where, 0)
+    while effects:
+        effects = only(effects, SetTimer).then(0)
+    assert called == [False, True]
+
+
 def test_what_was_dropped_of_a_history_that_is_read_again_refuses_no_new_change() -> None:
     """The leader's log has another record at that offset now."""
     cluster = Cluster()

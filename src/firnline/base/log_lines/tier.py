@@ -100,6 +100,15 @@ TIER_METADATA_NOT_CREATED = LogLine(
     ("topic", "error"),
     "Nothing is copied or read until it is there; the node goes on trying.",
 )
+TIER_METADATA_LOST = LogLine(
+    _TIERED,
+    WARNING,
+    "metadata of the tier has lost records",
+    (*_PARTITION, "read_to_offset", "leader_has_to_offset"),
+    "Its leader has less than this node has read. Nothing is copied or deleted for its partitions, and"
+    " records that only the tier has are not served, until the leader has them again.",
+    "see whether its leader lost its disk",
+)
 TIER_METADATA_READ_AGAIN = LogLine(
     _TIERED,
     WARNING,

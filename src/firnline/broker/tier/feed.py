@@ -354,7 +354,8 @@ class MetadataFeed:
             ends = [header.next_offset for header in headers(found[1])]
         except KafkaError:  # no valid batches: as without a response
             return self._done(partition, mirror, then, now_ms)
-        mirror.log_start, mirror.records = found
+        mirror.log_start = min(found[0], offset)  # it has just been read from there
+        mirror.records = found[1]
         mirror.at = offset
         mirror.verified = leader
         is_checked = mirror.end is None
@@ -374,9 +375,12 @@ class MetadataFeed:
     ) -> Effects:
         """Retention has deleted the requested records: continue at the log start offset."""
         start = found[partition]
-        is_news = not isinstance(start, KafkaError) and start > mirror.position
-        if not isinstance(start, KafkaError):
-            mirror.log_start = start
+        if (
+            isinstance(start, KafkaError) or start > mirror.unverified_end
+        ):  # no log begins above its end
+            return self._done(partition, mirror, then, now_ms)
+        mirror.log_start = start
+        is_news = start > mirror.position
         if is_news:  # what was read is below everything that the leader can compare
             mirror.end, mirror.verified = mirror.unverified_end, mirror.leader
         return self._done(partition, mirror, then, now_ms, is_news=is_news)

@@ -21,22 +21,23 @@ from firnline.base.effects import (
 )
 from firnline.base.errors import CannotGoOn, Code, KafkaError, ProtocolError, StorageError
 from firnline.base.ids import (
+    NO_EPOCH,
     REMOTE_LOG_METADATA_TOPIC,
     TopicIdPartition,
     TopicPartition,
     Uuid,
 )
 from firnline.base.log_lines.tier import (
+    TIER_METADATA_LOST,
     TIER_METADATA_NOT_CREATED,
     TIER_METADATA_READ_AGAIN,
     TIER_METADATA_UNREADABLE,
 )
 from firnline.base.units import KIB, MIB
 from firnline.protocol.schema import Message
-from firnline.records.batch import BatchHeader, crc_is_right, headers
+from firnline.records.batch import BatchHeader, headers
 from firnline.records.build import NewRecord, build_batch
 from firnline.records.record import records
-from firnline.records.unreadable import UnreadableRecords
 from firnline.tiered.metadata.cache import MetadataCache
 from firnline.tiered.metadata.changes import (
     delete_record,
@@ -44,6 +45,7 @@ from firnline.tiered.metadata.changes import (
     segment_record,
     update_record,
 )
+from firnline.tiered.metadata.consumed import Consumed, why_not_next
 from firnline.tiered.metadata.partitioner import metadata_partition_of
 from firnline.tiered.metadata.records import decode, encode
 from firnline.tiered.metadata.topic_reader import MetadataTopicReader
@@ -63,14 +65,9 @@ from firnline.tiered.spi import (
 # The bytes that one step applies, so that a long history does not block the loop.
 STEP_BYTES = 16 * KIB
 DROPPED_KEPT = 1000
-NO_EPOCH = -1
 # The maximum size of a decompressed batch; brokers write a few hundred bytes in each.
 BATCH_BYTES_MAX = 4 * MIB
 UNREADABLE = "metadata of the tier cannot be read"
-_MEANING = (
-    "Its content is unknown. Tiered partitions with records in this partition are still read, but nothing of"
-    " them is copied or deleted until it can be read or is given up (firnline.remote.log.metadata.given.up)"
-)
 
 
 class HistoryUnknown(StorageError):
@@ -88,38 +85,13 @@ _LATE = KafkaError(
 )
 
 
-class _Consumed:
-    """One consumed metadata partition.
-
-    unreadable  the records that could not be read
-    damage      the error of the next batch, if this replica of it is damaged
-    """
-
-    __slots__ = (
-        *("caches", "damage", "epoch", "has_forgotten", "next_offset", "topics", "unreadable"),
-        "waiting",
-    )
-
-    def __init__(self, partition: int) -> None:
-        self.unreadable = UnreadableRecords(
-            TopicPartition(REMOTE_LOG_METADATA_TOPIC, partition), _MEANING
-        )
-        self.damage: str | None = None
-        self.next_offset = 0
-        self.epoch = NO_EPOCH  # of the record before the next one
-        self.caches: dict[TopicIdPartition, MetadataCache] = {}
-        self.topics: dict[TopicIdPartition, str] = {}
-        self.waiting: list[tuple[int, Published]] = []  # publishes: (offset, callback), by offset
-        self.has_forgotten = False
-
-
 class TopicMetadataLog:
     """KIP-405's topic-based RemoteLogMetadataManager. See `spi.RemoteLogMetadata`."""
 
     def __init__(self, feed: MetadataTopicReader, settings: TierSettings) -> None:
         self._feed = feed
         self._settings = settings
-        self._consumed: dict[int, _Consumed] = {}
+        self._consumed: dict[int, Consumed] = {}
         # The offset up to which the metadata must be applied before queries about a partition are answered.
         self._targets: dict[TopicIdPartition, int | None] = {}
         self._awaiting: dict[int, dict[TopicIdPartition, None]] = {}
@@ -128,7 +100,7 @@ class TopicMetadataLog:
         self._is_started = False
         self._started_ms = 0
         self.is_initialised = False
-        self.problem: str | None = None
+        self._not_created: str | None = None
         self.on_applied: Callable[[TopicIdPartition, int], Effects] | None = None
 
     # ------------------------------------------------------------------------------------- start
@@ -149,10 +121,10 @@ class TopicMetadataLog:
             effects: Effects = []
             if now_ms - self._started_ms >= self._settings.metadata_init_retry_max_ms:
                 problem = f"{REMOTE_LOG_METADATA_TOPIC} could not be created: {error}"
-                if self.problem is None:
+                if self._not_created is None:
                     topic = REMOTE_LOG_METADATA_TOPIC
                     effects.append(TIER_METADATA_NOT_CREATED(topic=topic, error=error))
-                self.problem = problem
+                self._not_created = problem
             at_ms, key = now_ms + self._settings.metadata_init_retry_ms, ("tier-metadata", "init")
             return [*effects, SetTimer(key=key, at_ms=at_ms, then=self._ensure)]
         wanted = self._settings.metadata_partitions
@@ -162,7 +134,7 @@ class TopicMetadataLog:
                 f" remote.log.metadata.topic.num.partitions is {wanted}: set it to {count} (with the prefix"
                 " of remote.log.metadata.manager.impl.prefix). Nothing was changed"
             )
-        self.problem = None
+        self._not_created = None
         self.is_initialised = True
         for partition in range(count):
             if self._feed.leads(partition):
@@ -170,6 +142,20 @@ class TopicMetadataLog:
         for where in self._targets:
             self._consume(self.partition_of(where))
         return self.poll_all(now_ms)
+
+    @property
+    def problem(self) -> str | None:
+        """What keeps all of it, or a partition, from being used; None: nothing does."""
+        if self._not_created is not None:
+            return self._not_created
+        for partition, consumed in self._consumed.items():
+            if consumed.ends_at_offset is not None:
+                return (
+                    f"{REMOTE_LOG_METADATA_TOPIC}-{partition} lost committed records: it ends at offset"
+                    f" {consumed.ends_at_offset}, and was read up to {consumed.next_offset}. Nothing is"
+                    " copied or deleted for its partitions"
+                )
+        return None
 
     # -------------------------------------------------------------------------------- assignment
 
@@ -190,6 +176,7 @@ class TopicMetadataLog:
     def unassign(self, where: TopicIdPartition) -> None:
         """Do not answer queries about `where` any more."""
         self._targets.pop(where, None)
+        self._awaiting.get(self.partition_of(where), {}).pop(where, None)
 
     def applied_offset(self, where: TopicIdPartition) -> tuple[int, int]:
         """Return the metadata partition of `where`, and its last applied offset, -1 for none."""
@@ -205,10 +192,10 @@ class TopicMetadataLog:
             self._consume(partition)
         return self.poll(partition, now_ms) if partition in self._consumed else []
 
-    def _consume(self, partition: int) -> _Consumed:
+    def _consume(self, partition: int) -> Consumed:
         found = self._consumed.get(partition)
         if found is None:
-            found = self._consumed[partition] = _Consumed(partition)
+            found = self._consumed[partition] = Consumed(partition)
         return found
 
     # -------------------------------------------------------------------------------------- apply
@@ -261,8 +248,9 @@ class TopicMetadataLog:
         if bounds is None:
             return [], 0
         log_start, high_watermark = bounds
-        if high_watermark < consumed.next_offset:
-            return self._forgotten(partition, consumed), 0
+        lost = self._end_known(partition, consumed, high_watermark)
+        if consumed.ends_at_offset is not None:
+            return lost, 0
         if log_start > consumed.next_offset:
             consumed.has_forgotten = consumed.has_forgotten or consumed.next_offset > 0
             consumed.next_offset, consumed.epoch = log_start, NO_EPOCH
@@ -278,13 +266,8 @@ class TopicMetadataLog:
             was_known = self._unknown(partition, consumed) is None
             effects = self._apply(partition, consumed, data, touched)
             if was_known and self._unknown(partition, consumed) is not None:
-                touched.update(
-                    dict.fromkeys(consumed.caches)
-                )  # the record may be about any of them
-        for where in self._awaiting.pop(partition, {}):
-            if where in self._targets:
-                self._targets[where] = high_watermark
-            touched[where] = None
+                touched.update(dict.fromkeys(consumed.caches))  # the record may be about any
+        self._note_targets(partition, consumed, high_watermark, touched)
         if self.on_applied is not None:
             for where in touched:
                 effects += self.on_applied(where, now_ms)
@@ -297,7 +280,7 @@ class TopicMetadataLog:
         return effects, len(data)
 
     def _read_failed(
-        self, partition: int, consumed: _Consumed, problem: StorageError, now_ms: int
+        self, partition: int, consumed: Consumed, problem: StorageError, now_ms: int
     ) -> Effects:
         """The next poll tries again; by then another broker may lead the partition."""
         if problem.is_passing or problem.has_lost_nothing:
@@ -305,12 +288,12 @@ class TopicMetadataLog:
         effects = self._damaged(partition, consumed, str(problem))
         return effects + self._feed.read_failed(partition, problem, now_ms)
 
-    def _start_over(self, partition: int, consumed: _Consumed, fork: int, now_ms: int) -> Effects:
+    def _start_over(self, partition: int, consumed: Consumed, fork: int, now_ms: int) -> Effects:
         """The applied records are not the leader's history: read everything again, from the leader's log.
 
         Until then queries about its partitions are not answered, and no task acts on them.
         """
-        self._consumed[partition] = _Consumed(partition)
+        self._consumed[partition] = Consumed(partition)
         for key in [key for key in self._dropped if key[0] == partition]:
             del self._dropped[key]
         line = TIER_METADATA_READ_AGAIN(
@@ -333,26 +316,56 @@ class TopicMetadataLog:
         self._behind[partition] = None
         return effects + self._ask([partition], now_ms, is_fresh=True)
 
-    def _forgotten(self, partition: int, consumed: _Consumed) -> Effects:
-        """The partition has lost applied records: make no decisions on it any more (F28)."""
-        consumed.has_forgotten = True
-        self.problem = (
-            f"{REMOTE_LOG_METADATA_TOPIC}-{partition} lost committed records: "
-            "nothing is copied or deleted for its partitions"
-        )
-        return []
+    def _end_known(self, partition: int, consumed: Consumed, end_offset: int) -> Effects:
+        """Decide nothing while the partition ends below what was applied: committed records are lost (F28).
+
+        An answer that was wrong is over with the next right one: that the history is still the same is known
+        by its epochs (`fork`).
+        """
+        before = consumed.ends_at_offset
+        consumed.ends_at_offset = end_offset if end_offset < consumed.next_offset else None
+        if before is not None or consumed.ends_at_offset is None:
+            return []
+        where = {"topic": REMOTE_LOG_METADATA_TOPIC, "partition": partition}
+        read_to_offset = consumed.next_offset
+        return [
+            TIER_METADATA_LOST(
+                **where, read_to_offset=read_to_offset, leader_has_to_offset=end_offset
+            )
+        ]
+
+    def _note_targets(
+        self,
+        partition: int,
+        consumed: Consumed,
+        high_watermark: int,
+        touched: dict[TopicIdPartition, None],
+    ) -> None:
+        """Set up to where metadata must be applied before queries of newly assigned partitions are answered.
+
+        A later end that is lower counts: records above it were lost, or never there.
+        """
+        awaiting = self._awaiting.get(partition, {})
+        for where in list(awaiting):
+            before = self._targets[where]
+            target = high_watermark if before is None else min(before, high_watermark)
+            self._targets[where] = target
+            if before is None or consumed.next_offset >= target:
+                touched[where] = None
+            if consumed.next_offset >= target:
+                del awaiting[where]
 
     def _apply(
         self,
         partition: int,
-        consumed: _Consumed,
+        consumed: Consumed,
         data: bytes,
         touched: dict[TopicIdPartition, None],
     ) -> Effects:
         """Apply readable records; skip unreadable ones, or wait if only this replica is damaged."""
         try:
             for header in headers(data):
-                why = _why_not_next(data, header, consumed.next_offset)
+                why = why_not_next(data, header, consumed.next_offset)
                 if why is not None:
                     return self._damaged(partition, consumed, why)
                 consumed.epoch = header.leader_epoch
@@ -364,7 +377,7 @@ class TopicMetadataLog:
         consumed.damage = None
         return consumed.unreadable.take_warnings()
 
-    def _damaged(self, partition: int, consumed: _Consumed, why: str) -> Effects:
+    def _damaged(self, partition: int, consumed: Consumed, why: str) -> Effects:
         """This replica has damaged bytes. Another one has the right ones, so nothing is skipped."""
         effects = consumed.unreadable.take_warnings()
         if consumed.damage != why:
@@ -377,7 +390,7 @@ class TopicMetadataLog:
     def _apply_batch(
         self,
         partition: int,
-        consumed: _Consumed,
+        consumed: Consumed,
         data: bytes,
         header: BatchHeader,
         touched: dict[TopicIdPartition, None],
@@ -406,7 +419,7 @@ class TopicMetadataLog:
                     self._note_dropped(partition, offset)
 
     def _apply_one(
-        self, consumed: _Consumed, value: bytes | None, touched: dict[TopicIdPartition, None]
+        self, consumed: Consumed, value: bytes | None, touched: dict[TopicIdPartition, None]
     ) -> bool:
         """Apply one record; False for an illegal transition. ProtocolError or ValueError: unreadable."""
         if value is None:
@@ -484,7 +497,7 @@ class TopicMetadataLog:
             )
         return effects
 
-    def _release(self, partition: int, consumed: _Consumed, now_ms: int) -> Effects:
+    def _release(self, partition: int, consumed: Consumed, now_ms: int) -> Effects:
         """Call back the publishes whose records are applied."""
         done = [entry for entry in consumed.waiting if entry[0] < consumed.next_offset]
         consumed.waiting = [e for e in consumed.waiting if e[0] >= consumed.next_offset]
@@ -518,7 +531,7 @@ class TopicMetadataLog:
         consumed = self._consumed.get(partition)
         return None if consumed is None else self._unknown(partition, consumed)
 
-    def _unknown(self, partition: int, consumed: _Consumed) -> HistoryUnknown | None:
+    def _unknown(self, partition: int, consumed: Consumed) -> HistoryUnknown | None:
         if consumed.damage is not None:
             return HistoryUnknown(
                 f"{UNREADABLE}: a copy of it is damaged, so nothing of this partition is copied or deleted",
@@ -667,7 +680,7 @@ class TopicMetadataLog:
     def _is_caught_up(self, partition: int) -> bool:
         consumed = self._consumed.get(partition)
         bounds = self._feed.bounds(partition) if consumed else None
-        if consumed is None or bounds is None or consumed.has_forgotten:
+        if consumed is None or bounds is None or consumed.is_incomplete:
             return False
         return consumed.next_offset >= bounds[1]
 
@@ -677,19 +690,6 @@ class TopicMetadataLog:
         consumed = self._consumed.get(self.partition_of(where))
         if target is None or consumed is None:
             return None
-        if consumed.next_offset < target or consumed.has_forgotten:
+        if consumed.next_offset < target or consumed.is_incomplete:
             return None
         return consumed.caches.setdefault(where, MetadataCache())
-
-
-def _why_not_next(data: bytes, header: BatchHeader, next_offset: int) -> str | None:
-    """Return why the batch is damaged, or None: it has to continue what was read.
-
-    Its CRC does not cover its base offset: with another one its records, or those of later batches, would
-    count as read already. The topic is never compacted, so no offsets are missing.
-    """
-    if not crc_is_right(data, header):
-        return f"the batch at offset {header.base_offset} has another CRC than it says"
-    if not header.base_offset <= next_offset <= header.last_offset:
-        return f"the batch that says to begin at offset {header.base_offset} is not the next one"
-    return None
