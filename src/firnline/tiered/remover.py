@@ -291,15 +291,15 @@ class Remover:
             between=_at_once,
         )
         error = yield from run.call(removal.begin)
-        left = metadata.segments_to_remove(where)
-        if error is not None or isinstance(left, KafkaError):
-            return error or StorageError("segments are left")
-        if not all(each.is_abandoned for each in left):
-            return StorageError("segments are left")
-        error = yield from self._sweep(delete, run)
+        error = error or self._why_not_empty(where)
         if error is not None:
             return error
-        if left:
+        error = yield from self._sweep(delete, run)
+        # A leader that had not heard of the deletion may have begun a copy meanwhile.
+        error = error or self._why_not_empty(where)
+        if error is not None:
+            return error
+        if metadata.segments_to_remove(where):
             self._waiting.setdefault(where, run.now_ms + self._services.settings.late_put_ms)
             return None
         if delete.state != DeleteState.FINISHED:
@@ -307,6 +307,15 @@ class Remover:
         if error is None:
             run.emit(self._sweep_later(delete, run.now_ms))
         return error
+
+    def _why_not_empty(self, where: TopicIdPartition) -> FirnlineError | None:
+        """Return an error while the partition has segments other than abandoned copies."""
+        left = self._services.metadata.segments_to_remove(where)
+        if isinstance(left, KafkaError):
+            return left
+        if all(each.is_abandoned for each in left):
+            return None
+        return StorageError("segments are left")
 
     def _may_be_read(self, where: TopicIdPartition, now_ms: int) -> bool:
         """Whether who has found the topic before it was marked as deleted may still read it."""

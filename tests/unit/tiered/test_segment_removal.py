@@ -15,7 +15,13 @@ from firnline.tiered.segment_removal import (
     SegmentRemoval,
 )
 from firnline.tiered.settings import store_timeout_ms
-from firnline.tiered.spi import DeletesSegments, RemoteSegment, SegmentState, SegmentUpdate
+from firnline.tiered.spi import (
+    DeletesSegments,
+    DeleteState,
+    RemoteSegment,
+    SegmentState,
+    SegmentUpdate,
+)
 from tests.worlds.tier import TOPIC_ID, WHERE, Cluster, FaultyStorage, Node, topic_config
 
 COUNT = 200
@@ -225,6 +231,38 @@ def test_a_catalog_that_a_leader_puts_after_the_removal_is_removed_later(fails: 
     assert list(store.objects) == [key]
     node.pass_time(2 * late_put_ms)
     assert store.objects == {}
+
+
+def test_a_deletion_is_not_finished_while_a_leader_that_has_not_heard_of_it_copies() -> None:
+    """rel-T7. The copy begins while the catalog is removed: after the last look at the segments."""
+    late_put_ms = 600_000
+    node = Node(Cluster(), late_put_ms=late_put_ms).start().lead(0)
+    node.produce(0, "a")
+    node.pass_time(1000)
+    metadata = node.tier.services.metadata
+    (known,) = node.segments()
+    del node.cluster.topics[TOPIC_ID]
+    node.held = lambda effect: isinstance(effect, Submit) and effect.name.startswith("remove the")
+    node.run(node.tier.on_topic_deleted(TOPIC_ID, "t", 1, was_tiered=True, now_ms=node.now_ms))
+    node.pass_time(1000)
+    assert len(node.on_hold) == 1
+    late = known._replace(
+        segment_id=bytes(15) + b"x",
+        base_offset=9,
+        end_offset=9,
+        state=SegmentState.COPY_STARTED,
+        event_timestamp_ms=node.now_ms,
+    )
+    node.run(metadata.add(late, lambda error, now_ms: [], node.now_ms))
+    node.held = lambda effect: False
+    node.release()
+    node.pass_time(60_000)
+    assert metadata.delete_state(WHERE) == DeleteState.STARTED
+    (found,) = metadata.segments_to_remove(WHERE)  # type: ignore[misc]
+    assert found.state == SegmentState.DELETE_STARTED, "it is taken up as soon as any other"
+    node.pass_time(late_put_ms)
+    assert metadata.delete_state(WHERE) == DeleteState.FINISHED
+    assert node.cluster.known() == {}
 
 
 def test_partitions_of_a_deleted_topic_are_emptied_once_more_one_at_a_time() -> None:
