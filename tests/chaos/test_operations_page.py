@@ -145,7 +145,7 @@ def run(command: str, environment: dict[str, str], *codes: int) -> str:
         env=environment,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=150,  # some wait until all is well: a node that was held up tells of it for a minute
         check=False,
     )
     said = done.stdout + done.stderr
