@@ -5,7 +5,6 @@ progress of followers come from an API of our own (ClusterStatus); if a node doe
 None. What only a leader knows that does not answer is unknown.
 """
 
-import time
 from collections.abc import Container, Iterable, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
@@ -14,12 +13,12 @@ from firnline.base.errors import FirnlineError
 from firnline.base.ids import uuid_text
 from firnline.client.admin import EARLIEST, LATEST, Admin
 from firnline.client.connection import Connection, NoAnswer, Unreachable
-from firnline.client.deadline import Deadline, at_once
+from firnline.client.deadline import Deadline, at_once, attempts
 from firnline.client.wire import refuse_topic
 from firnline.protocol.messages.k32003_cluster_status import ClusterStatusRequest
 
 # A broker that was just elected may know it later than the one whose metadata names it.
-ELECTED_S, RETRY_S = 3.0, 0.2
+ELECTED_S = 3.0
 OK, OFFLINE = "ok", "offline"
 UNDER_REPLICATED, UNDER_MIN_ISR = "under-replicated", "under-min-isr"
 
@@ -82,15 +81,14 @@ def describe_topics(admin: Admin, names: Sequence[str] | None) -> list[TopicStat
     """
     reported: dict[tuple[str, int], dict[str, Any]] = {}
     silent: set[int] = set()
-    until_s = time.monotonic() + admin.share(ELECTED_S).left_s()
     answer = _metadata(admin, names)
-    while True:
+    for attempt in attempts(admin.share(ELECTED_S).left_s()):
+        if attempt:
+            with suppress(Unreachable):
+                answer = _metadata(admin, names)
         _ask_leaders(admin, answer, _led(answer.topics, reported, silent), reported, silent)
-        if not _led(answer.topics, reported, silent) or time.monotonic() + RETRY_S >= until_s:
+        if not _led(answer.topics, reported, silent):
             break
-        time.sleep(RETRY_S)
-        with suppress(Unreachable):
-            answer = _metadata(admin, names)
     return [
         TopicState(
             topic.name,

@@ -1,12 +1,14 @@
 """A moment until which everything that one command asks must be answered. WORLD."""
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import count
 from typing import TypeVar
 
 _ASKED_AT_ONCE = 32
 _SHARE = 0.5
+_PAUSE_MIN_S, _PAUSE_MAX_S = 0.2, 1.0
 _T = TypeVar("_T")
 _R = TypeVar("_R")
 
@@ -40,6 +42,17 @@ class Deadline:
     def pause(self, pause_s: float) -> None:
         """Sleep for `pause_s`, but not beyond the deadline."""
         time.sleep(min(pause_s, self.left_s()))
+
+
+def attempts(for_s: float) -> Iterator[int]:
+    """Yield 0 at once, then 1, 2, ... after pauses that grow, as long as the next one is within `for_s`."""
+    until_s, pause_s = time.monotonic() + for_s, _PAUSE_MIN_S
+    for number in count():
+        yield number
+        if time.monotonic() + pause_s >= until_s:
+            return
+        time.sleep(pause_s)
+        pause_s = min(2 * pause_s, _PAUSE_MAX_S)
 
 
 def at_once(function: Callable[[_T], _R], asked: Iterable[_T]) -> list[_R]:

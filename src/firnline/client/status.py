@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from firnline.base.errors import FirnlineError
-from firnline.client.cluster import ELECTED_S, RETRY_S
+from firnline.client.cluster import ELECTED_S
 from firnline.client.connection import Connection, Unreachable, parse_address
-from firnline.client.deadline import Deadline
+from firnline.client.deadline import Deadline, attempts
 from firnline.client.probes import Node, Probe, ask_all, probe_brokers, why_not
 from firnline.client.quorum import QuorumInfo, state_of
 from firnline.client.wire import refuse
@@ -27,6 +27,7 @@ ALIVE, FENCED, LEAVING, NO_ANSWER = "alive", "fenced", "controlled-shutdown", "n
 # A controller fetches at least every half second. One that does not answer is given less time.
 _SILENT_MS, _SILENT_AND_DEAF_MS = 10_000, 3_000
 _ALL_TOPICS = MetadataRequest(topics=None, allow_auto_topic_creation=False)
+_RETRY_S = 0.2
 # How long one node may be silent: a part of the time of all, between these.
 _PROBE_MIN_S, _PROBE_MAX_S, _PROBE_PART = 1.0, 3.0, 4
 # What tells more about a node, and about controllers.
@@ -117,7 +118,7 @@ def survey(bootstrap: str, *, timeout_s: float, brokers_min: int = 0) -> Survey:
     probe_s = min(_PROBE_MAX_S, max(_PROBE_MIN_S, timeout_s / _PROBE_PART))
     seen = _look(bootstrap, probe_s)
     quorum, deaf = _quorum(seen, probe_s, until_s)
-    seen, needed = _with_what_is_needed(seen, probe_s, until_s)
+    seen, needed = _with_min_isr(seen, probe_s, until_s)
     parts = [part for topic in seen.metadata.topics for part in topic.partitions]
     brokers = _brokers(seen, parts)
     silent = {each.broker_id for each in brokers if each.state == NO_ANSWER}
@@ -194,9 +195,9 @@ def _quorum(
                 return answer, deaf
         if len(deaf) == len(voters):  # perhaps only brokers can be reached from here
             return _by_a_broker(seen, probe_s, until_s), deaf
-        if time.monotonic() + RETRY_S >= until_s:
+        if time.monotonic() + _RETRY_S >= until_s:
             return None, deaf
-        time.sleep(RETRY_S)
+        time.sleep(_RETRY_S)
 
 
 def _voters(seen: _Seen) -> dict[int, Node[int]]:
@@ -238,12 +239,12 @@ def _by_a_broker(seen: _Seen, probe_s: float, until_s: float) -> QuorumInfo | No
         ).values():
             if isinstance(answer, QuorumInfo) and answer.leader_id >= 0:
                 return answer
-        if time.monotonic() + RETRY_S >= until_s:
+        if time.monotonic() + _RETRY_S >= until_s:
             return None
-        time.sleep(RETRY_S)
+        time.sleep(_RETRY_S)
 
 
-def _with_what_is_needed(
+def _with_min_isr(
     seen: _Seen, probe_s: float, until_s: float
 ) -> tuple[_Seen, dict[tuple[str, int], int]]:
     """Return how many in-sync replicas acks=all needs, by the leaders of partitions that lack replicas.
@@ -252,15 +253,14 @@ def _with_what_is_needed(
     metadata is asked for again, too, and returned: the numbers of partitions are all of one moment.
     """
     needed: dict[tuple[str, int], int] = {}
-    until_s = min(until_s, time.monotonic() + ELECTED_S)
-    while True:
+    for attempt in attempts(min(until_s - time.monotonic(), ELECTED_S)):
+        seen = _with_new_metadata(seen, probe_s) if attempt else seen
         thin = _thin(seen)
         missing = {key: int(part.leader_id) for key, part in thin.items() if key not in needed}
         needed |= _needed_in_sync(seen, missing, probe_s)
-        if needed.keys() >= thin.keys() or time.monotonic() + RETRY_S >= until_s:
-            return seen, needed
-        time.sleep(RETRY_S)
-        seen = _with_new_metadata(seen, probe_s)
+        if needed.keys() >= thin.keys():
+            break
+    return seen, needed
 
 
 def _with_new_metadata(seen: _Seen, probe_s: float) -> _Seen:

@@ -585,6 +585,55 @@ def test_who_waits_for_metadata_is_called_when_the_last_record_of_it_is_applied(
     while effects:
         effects = only(effects, SetTimer).then(0)
     assert called == [False, True]
+    cluster.append(
+        late.partition_of(WHERE),
+        build_batch([NewRecord(None, encode(segment_record(segment(400, 400, 400))), 1)]),
+    )
+    late.poll(late.partition_of(WHERE), 0)
+    assert called == [False, True], "later records are not about it"
+
+
+def test_a_step_of_a_long_history_does_not_look_at_all_that_wait_for_it() -> None:
+    """A node may host ten thousand tiered partitions, and a start applies a thousand steps."""
+
+    class Counted(dict[TopicIdPartition, int | None]):
+        changes = 0
+
+        def __setitem__(self, where: TopicIdPartition, target: int | None) -> None:
+            Counted.changes += 1
+            super().__setitem__(where, target)
+
+    cluster = Cluster(partitions=1)
+    rows = [NewRecord(None, encode(segment_record(segment(1, 1, 1))), 1)]
+    for _ in range(80):
+        cluster.append(0, build_batch(rows * 100))
+    late = TopicMetadataLog(Feed(cluster, 2), TierSettings(metadata_partitions=1))
+    late._targets = Counted()
+    late.is_initialised = True
+    effects: list[object] = []
+    for number in range(50):
+        effects = late.assign(WHERE._replace(partition=number), 0) or effects  # type: ignore[assignment]
+    steps = 0
+    while effects:
+        effects = only(effects, SetTimer).then(0)  # type: ignore[arg-type, assignment]
+        steps += 1
+    assert steps > 3
+    assert late.is_ready(WHERE)
+    assert Counted.changes == 2 * 50, "once when it is assigned, once when the end is known"
+
+
+def test_who_leaves_while_metadata_is_loaded_is_not_waited_for() -> None:
+    cluster = Cluster(partitions=1)
+    late = TopicMetadataLog(Feed(cluster, 2), TierSettings(metadata_partitions=1))
+    late.is_initialised = True
+    cluster.ends[0] = 1 << 53
+    late.assign(WHERE, 0)
+    late.unassign(WHERE)
+    cluster.ends[0] = 0
+    late.poll(0, 0)
+    assert not late.is_ready(WHERE)
+    late.assign(WHERE, 0)
+    assert late.is_ready(WHERE)
 
 
 def test_what_was_dropped_of_a_history_that_is_read_again_refuses_no_new_change() -> None:

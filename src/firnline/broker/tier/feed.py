@@ -375,9 +375,8 @@ class MetadataFeed:
     ) -> Effects:
         """Retention has deleted the requested records: continue at the log start offset."""
         start = found[partition]
-        if (
-            isinstance(start, KafkaError) or start > mirror.unverified_end
-        ):  # no log begins above its end
+        # No log begins above its end.
+        if isinstance(start, KafkaError) or start > mirror.unverified_end:
             return self._done(partition, mirror, then, now_ms)
         mirror.log_start = start
         is_news = start > mirror.position

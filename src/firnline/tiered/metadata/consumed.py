@@ -19,13 +19,14 @@ class Consumed:
     damage             the error of the next batch, if this replica of it is damaged
     next_offset        of the next record to apply; `epoch` is that of the record before it
     waiting            publishes whose records are not applied yet: (offset, callback), by offset
+    loading            the partitions whose metadata is not all applied yet; it is at `loaded_at_offset`
     has_forgotten      retention deleted records before they were applied here
     ends_at_offset     where the partition ends, if that is below what was applied, else None
     """
 
     __slots__ = (
         *("caches", "damage", "ends_at_offset", "epoch", "has_forgotten", "next_offset", "topics"),
-        *("unreadable", "waiting"),
+        *("loaded_at_offset", "loading", "unreadable", "waiting"),
     )
 
     def __init__(self, partition: int) -> None:
@@ -38,6 +39,8 @@ class Consumed:
         self.caches: dict[TopicIdPartition, MetadataCache] = {}
         self.topics: dict[TopicIdPartition, str] = {}
         self.waiting: list[tuple[int, Published]] = []
+        self.loading: dict[TopicIdPartition, None] = {}
+        self.loaded_at_offset = 0
         self.has_forgotten = False
         self.ends_at_offset: int | None = None
 

@@ -176,7 +176,6 @@ class TopicMetadataLog:
     def unassign(self, where: TopicIdPartition) -> None:
         """Do not answer queries about `where` any more."""
         self._targets.pop(where, None)
-        self._awaiting.get(self.partition_of(where), {}).pop(where, None)
 
     def applied_offset(self, where: TopicIdPartition) -> tuple[int, int]:
         """Return the metadata partition of `where`, and its last applied offset, -1 for none."""
@@ -248,7 +247,7 @@ class TopicMetadataLog:
         if bounds is None:
             return [], 0
         log_start, high_watermark = bounds
-        lost = self._end_known(partition, consumed, high_watermark)
+        lost = self._note_end(partition, consumed, high_watermark)
         if consumed.ends_at_offset is not None:
             return lost, 0
         if log_start > consumed.next_offset:
@@ -316,7 +315,7 @@ class TopicMetadataLog:
         self._behind[partition] = None
         return effects + self._ask([partition], now_ms, is_fresh=True)
 
-    def _end_known(self, partition: int, consumed: Consumed, end_offset: int) -> Effects:
+    def _note_end(self, partition: int, consumed: Consumed, end_offset: int) -> Effects:
         """Decide nothing while the partition ends below what was applied: committed records are lost (F28).
 
         An answer that was wrong is over with the next right one: that the history is still the same is known
@@ -345,15 +344,21 @@ class TopicMetadataLog:
 
         A later end that is lower counts: records above it were lost, or never there.
         """
-        awaiting = self._awaiting.get(partition, {})
-        for where in list(awaiting):
-            before = self._targets[where]
-            target = high_watermark if before is None else min(before, high_watermark)
-            self._targets[where] = target
-            if before is None or consumed.next_offset >= target:
-                touched[where] = None
-            if consumed.next_offset >= target:
-                del awaiting[where]
+        for where in self._awaiting.pop(partition, {}):
+            if where in self._targets:
+                self._targets[where] = high_watermark
+                consumed.loading[where] = None
+            touched[where] = None
+            consumed.loaded_at_offset = max(consumed.loaded_at_offset, high_watermark)
+        if high_watermark < consumed.loaded_at_offset:
+            for where in consumed.loading:
+                if (target := self._targets.get(where)) is not None:
+                    self._targets[where] = min(target, high_watermark)
+            consumed.loaded_at_offset = high_watermark
+        if consumed.loading and consumed.next_offset >= consumed.loaded_at_offset:
+            touched.update(consumed.loading)
+            consumed.loading.clear()
+            consumed.loaded_at_offset = 0
 
     def _apply(
         self,
